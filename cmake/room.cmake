@@ -1,0 +1,67 @@
+# A room is a folder: its *.cpp become one static library, its *_test.cpp one GoogleTest program, each *_bench.cpp
+# and *_fuzz.cpp a program of its own. What it needs stands in the folder's own room.cmake.
+include(GoogleTest)
+
+function(tf_room folder)
+  set(path ${CMAKE_SOURCE_DIR}/${folder})
+  if(NOT EXISTS ${path})
+    return()
+  endif()
+  string(REGEX REPLACE "^src/" "" name ${folder})
+  string(REPLACE "/" "_" name ${name})
+
+  set(ROOM_DEPENDS "")       # other rooms: tf_base …
+  set(ROOM_LINKS "")         # system libraries
+  set(ROOM_TEST_DEPENDS "")  # rooms only the tests need
+  set(ROOM_TEST_PROPERTIES "") # ctest properties of every test of the room
+  if(EXISTS ${path}/room.cmake)
+    include(${path}/room.cmake)
+  endif()
+
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${path}/*.cpp)
+  set(tests ${sources})
+  set(benches ${sources})
+  set(fuzzers ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cpp$")
+
+  if(sources)
+    add_library(tf_${name} STATIC ${sources})
+    target_include_directories(tf_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+    target_link_libraries(tf_${name} PUBLIC ${ROOM_DEPENDS} ${ROOM_LINKS} Threads::Threads)
+  else()
+    add_library(tf_${name} INTERFACE)
+    target_include_directories(tf_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+    target_link_libraries(tf_${name} INTERFACE ${ROOM_DEPENDS} ${ROOM_LINKS} Threads::Threads)
+  endif()
+  if(NOT TF_TESTS)
+    return()
+  endif()
+
+  if(tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE tf_${name} ${ROOM_TEST_DEPENDS} GTest::gtest GTest::gtest_main)
+    set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
+                         PROPERTIES TIMEOUT 120 ${ROOM_TEST_PROPERTIES})
+  endif()
+  foreach(bench ${benches})
+    get_filename_component(stem ${bench} NAME_WE)
+    add_executable(${stem} ${bench})
+    target_link_libraries(${stem} PRIVATE tf_${name} ${ROOM_TEST_DEPENDS})
+    set_target_properties(${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  endforeach()
+  foreach(fuzz ${fuzzers})
+    get_filename_component(stem ${fuzz} NAME_WE)
+    if(TF_FUZZ)
+      add_executable(${stem} ${fuzz})
+      target_link_options(${stem} PRIVATE -fsanitize=fuzzer)
+    else()
+      add_executable(${stem} ${fuzz} ${CMAKE_SOURCE_DIR}/tools/fuzz_replay.cpp)
+    endif()
+    target_link_libraries(${stem} PRIVATE tf_${name} ${ROOM_TEST_DEPENDS})
+    set_target_properties(${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  endforeach()
+endfunction()
