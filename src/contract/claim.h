@@ -1,0 +1,83 @@
+#pragma once
+// The claim page: what one tenant says it holds and has used. Written by the tenant's own processes, read by the
+// hypervisor, which believes nothing in it that NVML can contradict. One file per tenant, fixed size. Every field is
+// safe to read at any instant and at any value: the reader bounds every index and treats every number as a claim.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/grant.h"
+
+namespace tensor_fusion::contract {
+
+inline constexpr std::uint64_t kClaimMagic = 0x314d49414c434654;  // "TFCLAIM1", little-endian
+inline constexpr std::uint32_t kClaimAbi = 1;
+inline constexpr std::size_t kMaxProcesses = 512;  // processes of one tenant with a CUDA context at the same time
+inline constexpr std::size_t kMarkers = 32;        // markers of one process and device not yet read
+
+// One stretch of device time between two marker events of one stream, in that device's own clock.
+struct Marker {
+  std::atomic<std::uint64_t> start_ns;
+  std::atomic<std::uint64_t> end_ns;
+  std::atomic<std::uint64_t> estimated_ns;
+};
+
+struct alignas(64) ClaimProcessDevice {
+  std::atomic<std::uint64_t> ledger_bytes;      // memory this process holds, changed under ClaimDevice::lock
+  std::atomic<std::uint64_t> launched_ns;       // estimated device time of all launches let through
+  std::atomic<std::uint64_t> completed_ns;      // of those known to be complete
+  std::atomic<std::uint64_t> launches;          // number let through
+  std::atomic<std::uint64_t> held_launches;     // number that had to wait
+  std::atomic<std::uint64_t> held_ns;           // total time they waited
+  std::atomic<std::uint32_t> blocked;           // threads waiting at the gate now
+  std::atomic<std::uint32_t> contexts;          // live contexts
+  std::atomic<std::uint32_t> streams;           // streams with work outstanding, 0 when idle
+  std::atomic<std::uint32_t> settle_request;    // asks the hypervisor to read NVML now; answered in GrantDevice::settled
+  std::atomic<std::uint64_t> wanted_since_ns;   // when the present stretch of wanting the device began, 0 = not wanting
+  std::atomic<std::uint64_t> progress_ns;       // predicted end of all outstanding work (monotonic)
+  std::atomic<std::uint64_t> marker_count;      // markers ever written; markers[n % kMarkers] is the n-th
+  std::byte reserved[160];
+  Marker markers[kMarkers];
+};
+static_assert(sizeof(ClaimProcessDevice) == 1024);
+
+enum ClaimProcessState : std::uint32_t {
+  kSlotFree = 0,
+  kSlotClaimed = 1,   // taken, still being filled
+  kSlotLive = 2,
+  kSlotReaping = 3,   // the hypervisor is returning what a dead process held
+};
+
+struct alignas(64) ClaimProcess {
+  std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> pid;              // as the process names itself
+  std::atomic<std::uint64_t> start_ticks;      // field 22 of /proc/<pid>/stat: tells a reused pid
+  std::atomic<std::uint64_t> self_test;        // bit n: front door n answers with our hook (limiter's own numbering)
+  std::atomic<std::uint32_t> limiter_version;
+  std::atomic<std::uint32_t> flags;
+  std::byte reserved[96];
+  ClaimProcessDevice devices[kMaxDevices];
+};
+static_assert(sizeof(ClaimProcess) == 128 + 1024 * kMaxDevices);
+
+struct alignas(64) ClaimDevice {
+  std::atomic<std::uint32_t> lock;        // futex word: 0 free, else (slot + 1) of the holder, bit 31 = someone waits
+  std::atomic<std::uint32_t> repairs;     // times the lock was taken over from a dead holder
+  std::atomic<std::uint64_t> used_bytes;  // the tenant's total: equals the sum over live slots whenever lock is free
+  std::atomic<std::uint64_t> peak_bytes;
+  std::atomic<std::uint64_t> refused;     // allocations refused at the limit
+  std::byte reserved[32];
+};
+static_assert(sizeof(ClaimDevice) == 64);
+
+struct alignas(4096) ClaimPage {
+  std::uint64_t magic;
+  std::uint32_t abi;
+  std::uint32_t size_bytes;
+  std::byte reserved[112];
+  ClaimDevice devices[kMaxDevices];
+  alignas(4096) ClaimProcess processes[kMaxProcesses];
+};
+static_assert(offsetof(ClaimPage, devices) == 128 && offsetof(ClaimPage, processes) == 4096);
+
+}  // namespace tensor_fusion::contract
