@@ -66,7 +66,7 @@ struct alignas(4096) GrantPage {
   std::atomic<std::uint32_t> closed;  // the tenant has been removed: refuse new work with a clear error
   std::atomic<std::uint32_t> process_sequence;  // odd while `processes` changes
   std::atomic<std::uint32_t> process_count;
-  std::byte reserved[152];
+  std::byte reserved[148];
   GrantDevice devices[kMaxDevices];
   ListedProcess processes[kMaxListedProcesses];
 };
