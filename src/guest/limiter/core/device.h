@@ -1,0 +1,22 @@
+#pragma once
+// One device of the slice as this process sees it: the driver's ordinal joined (by UUID, never by index) with its rows
+// of the grant and claim pages. Made once at attach and never moved, so a reference stays good for the life of the
+// process; all fields except the atomics behind the pointers are constant afterwards.
+#include <cstdint>
+
+#include "contract/claim.h"
+#include "contract/cuda.h"
+#include "contract/grant.h"
+
+namespace tensor_fusion::guest::limiter {
+
+struct Device {
+  CUdevice ordinal;                                     // as the real driver numbers it
+  std::uint32_t index;                                  // row in the grant and claim pages, < contract::kMaxDevices
+  const contract::GrantDevice* grant;                   // read-only mapping; re-read at every decision
+  const contract::GrantPage* grant_page;                // for the heartbeat
+  contract::ClaimDevice* claim;                         // the tenant's total
+  contract::ClaimProcessDevice* mine;                   // this process's row
+};
+
+}  // namespace tensor_fusion::guest::limiter
