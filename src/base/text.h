@@ -1,0 +1,24 @@
+#pragma once
+// Small text tools that several rooms need. Pure; no locale.
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tensor_fusion::base {
+
+std::string lower(std::string_view text);  // ASCII only
+std::string_view trim(std::string_view text);
+std::vector<std::string_view> split(std::string_view text, char separator);  // keeps empty fields
+std::string join(std::span<const std::string> parts, std::string_view separator);
+
+// Damerau-Levenshtein distance, letters compared without case.
+std::size_t distance(std::string_view a, std::string_view b);
+
+// The word a typo most likely meant, or nothing when none is near (more than a third of its letters wrong). The first
+// wins a tie.
+std::optional<std::string_view> nearest_word(std::string_view typo, std::span<const std::string_view> words);
+
+}  // namespace tensor_fusion::base

@@ -1,0 +1,41 @@
+#pragma once
+// What the kernel says about processes. A process is a pid and its start time: a pid alone may be another one by now.
+// Any thread; nothing cached.
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "system/fd.h"
+
+namespace tensor_fusion::system {
+
+struct ProcessStat {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  char state = '?';               // 'Z' and 'X' are dead
+  std::uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
+  std::string name;
+  bool dead() const { return state == 'Z' || state == 'X'; }
+};
+
+std::optional<ProcessStat> process_stat(pid_t pid);
+std::optional<std::uint64_t> start_ticks(pid_t pid);
+std::vector<pid_t> namespace_pids(pid_t pid);  // NSpid: outermost first; the last is how the process names itself
+std::uint64_t namespace_inode(pid_t pid, const char* kind);  // "mnt", "pid", "user"; 0 = not readable
+std::optional<uid_t> process_user(pid_t pid);
+std::string process_cgroup(pid_t pid);   // the unified (or first) cgroup path, "" = not readable
+std::string process_command(pid_t pid);  // arguments joined by spaces, else the name in brackets, bounded
+std::vector<pid_t> all_processes();
+std::string boot_id();
+
+bool is_alive(pid_t pid, std::uint64_t ticks);  // same process, not a zombie
+base::Result<Fd> open_pidfd(pid_t pid);         // readable when the process has died
+base::Result<void> signal_process(int pidfd, int signal_number);
+std::uint64_t resident_bytes(pid_t pid);
+std::uint64_t cpu_ns(pid_t pid);  // user + system time of a process
+
+}  // namespace tensor_fusion::system
