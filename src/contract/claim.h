@@ -15,7 +15,8 @@ inline constexpr std::uint32_t kClaimAbi = 1;
 inline constexpr std::size_t kMaxProcesses = 512;  // processes of one tenant with a CUDA context at the same time
 inline constexpr std::size_t kMarkers = 32;        // markers of one process and device not yet read
 
-// One stretch of device time between two marker events of one stream, in that device's own clock.
+// One stretch of device time between two marker events of one stream: measured by the device's clock, and placed on
+// this host's monotonic clock with one offset per context, so that both ends carry the same error.
 struct Marker {
   std::atomic<std::uint64_t> start_ns;
   std::atomic<std::uint64_t> end_ns;
@@ -24,7 +25,7 @@ struct Marker {
 
 struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> ledger_bytes;      // memory this process holds, changed under ClaimDevice::lock
-  std::atomic<std::uint64_t> launched_ns;       // estimated device time of all launches let through
+  std::atomic<std::uint64_t> launched_ns;       // estimated device time of all launches let through, before any scale
   std::atomic<std::uint64_t> completed_ns;      // of those known to be complete
   std::atomic<std::uint64_t> launches;          // number let through
   std::atomic<std::uint64_t> held_launches;     // number that had to wait
@@ -74,7 +75,8 @@ struct alignas(4096) ClaimPage {
   std::uint64_t magic;
   std::uint32_t abi;
   std::uint32_t size_bytes;
-  std::byte reserved[112];
+  std::atomic<std::uint32_t> process_high;  // one more than the highest slot ever taken: bounds the reader's scan
+  std::byte reserved[108];
   ClaimDevice devices[kMaxDevices];
   alignas(4096) ClaimProcess processes[kMaxProcesses];
 };

@@ -29,6 +29,13 @@ enum GrantDeviceFlags : std::uint32_t {
   kComputeLocal = 1u << 2,      // no hypervisor will admit: use the fallback bucket (fail-static, or by choice)
 };
 
+// Bits of GrantDevice::gate. A tenant rings the bell when it wants the device and kGateKnown is clear.
+enum GateBits : std::uint32_t {
+  kGateAdmitted = 1u << 0,  // launches pass, up to window_ns ahead
+  kGateKnown = 1u << 1,     // the hypervisor already counts this tenant as wanting the device
+  kGateStep = 1u << 2,      // what one change adds
+};
+
 struct alignas(64) GrantDevice {
   char uuid[kUuidLength];
   std::atomic<std::uint64_t> memory_limit_bytes;
@@ -38,7 +45,7 @@ struct alignas(64) GrantDevice {
   std::atomic<std::uint32_t> flags;                   // GrantDeviceFlags
   std::atomic<std::uint32_t> request_share;           // basis points: the floor
   std::atomic<std::uint32_t> limit_share;             // basis points: the cap
-  std::atomic<std::uint32_t> gate;                    // futex word. Bit 0: admitted. The rest counts changes.
+  std::atomic<std::uint32_t> gate;                    // futex word: GateBits, and above them a count of changes
   std::atomic<std::uint64_t> window_ns;               // launch-ahead allowed while admitted (X)
   std::atomic<std::uint64_t> granted_ns;              // device time granted since the page was made
   std::atomic<std::uint64_t> admitted_until_ns;       // when the present admission is expected to end; a hint
