@@ -49,6 +49,15 @@ enum ClaimProcessState : std::uint32_t {
   kSlotReaping = 3,   // the hypervisor is returning what a dead process held
 };
 
+// Bits of ClaimProcess::flags: what the limiter noticed about its own process.
+enum ClaimProcessFlags : std::uint32_t {
+  kFlagNamespace = 1u << 0,   // dlmopen was asked for a new namespace, where this limiter is not
+  kFlagDeepBind = 1u << 1,    // RTLD_DEEPBIND was asked for, and left out
+  kFlagSecondDriver = 1u << 2,  // a second copy of libcuda answers in this process
+  kFlagDoorOpen = 1u << 3,    // the self-test found a front door that does not lead to the hooks
+  kFlagForked = 1u << 4,      // a child of fork that came back to CUDA
+};
+
 struct alignas(64) ClaimProcess {
   std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> pid;              // as the process names itself
@@ -56,13 +65,22 @@ struct alignas(64) ClaimProcess {
   std::atomic<std::uint64_t> self_test;        // bit n: front door n answers with our hook (limiter's own numbering)
   std::atomic<std::uint32_t> limiter_version;
   std::atomic<std::uint32_t> flags;
-  std::byte reserved[96];
+  std::atomic<std::uint64_t> pid_namespace;    // inode of /proc/self/ns/pid: pids compare only within one; 0 = unknown
+  std::byte reserved[88];
   ClaimProcessDevice devices[kMaxDevices];
 };
 static_assert(sizeof(ClaimProcess) == 128 + 1024 * kMaxDevices);
 
+// How a device's totals change. Whoever changes ledger_bytes or used_bytes holds `lock`, and waits for it a bounded time
+// only: a holder that has died, or has not let go for seconds, loses it to a waiter, who then sets used_bytes to the sum
+// of ledger_bytes over the slots in kSlotLive. A dead process's slot is returned by anyone: state kSlotLive -> kSlotReaping
+// (compare and swap), the sum again under the lock of every device, then kSlotReaping -> kSlotFree. Each step may be
+// repeated by another after a crash.
+inline constexpr std::uint32_t kLockWaiters = 1u << 31;
+inline constexpr std::uint32_t kHypervisorHolder = kMaxProcesses + 1;  // the hypervisor's name as a holder
+
 struct alignas(64) ClaimDevice {
-  std::atomic<std::uint32_t> lock;        // futex word: 0 free, else (slot + 1) of the holder, bit 31 = someone waits
+  std::atomic<std::uint32_t> lock;        // futex word: 0 free, else (slot + 1) of the holder, and kLockWaiters
   std::atomic<std::uint32_t> repairs;     // times the lock was taken over from a dead holder
   std::atomic<std::uint64_t> used_bytes;  // the tenant's total: equals the sum over live slots whenever lock is free
   std::atomic<std::uint64_t> peak_bytes;
