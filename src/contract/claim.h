@@ -37,7 +37,9 @@ struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> wanted_since_ns;   // when the present stretch of wanting the device began, 0 = not wanting
   std::atomic<std::uint64_t> progress_ns;       // predicted end of all outstanding work (monotonic)
   std::atomic<std::uint64_t> marker_count;      // markers ever written; markers[n % kMarkers] is the n-th
-  std::byte reserved[160];
+  std::atomic<std::uint64_t> gap_ns;            // usual pause between the end of its work and its next launch
+  std::atomic<std::uint64_t> measured_ns;       // device time between markers, ever
+  std::byte reserved[144];
   Marker markers[kMarkers];
 };
 static_assert(sizeof(ClaimProcessDevice) == 1024);
