@@ -42,6 +42,8 @@ class Json {
   bool is_null() const { return value_.index() == 0; }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_number() const;
+  bool is_integer() const;
+  bool is_negative() const;  // an integer below 0
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
