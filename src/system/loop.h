@@ -1,7 +1,8 @@
 #pragma once
 // One epoll loop: descriptors, timers and signals of one thread. Callbacks run on that thread, one after another, and
-// may add, change and remove anything, themselves included. stop() may also be called from a signal callback; wake()
-// from any thread. A timer that is late fires once, not once per missed period.
+// may add, change and remove anything, themselves included. stop() and wake()
+// may be called from any thread. A timer that is late fires once, not once per missed period.
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -55,7 +56,7 @@ class Loop {
   std::unordered_map<int, Task> signal_tasks_;
   TimerId next_timer_ = 1;
   std::uint64_t armed_for_ = 0;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_ = false;
 };
 
 }  // namespace tensor_fusion::system

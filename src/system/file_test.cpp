@@ -1,0 +1,73 @@
+#include "system/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "system/scratch_directory.h"
+
+namespace tensor_fusion::system {
+namespace {
+
+TEST(File, replaces_whole_files_only) {
+  const ScratchDirectory scratch;
+  ASSERT_TRUE(replace_file(scratch.path("f"), "first"));
+  ASSERT_TRUE(replace_file(scratch.path("f"), "second"));
+  EXPECT_EQ(read_file(scratch.path("f")).value(), "second");
+  EXPECT_EQ(list_directory(scratch.root()).size(), 1u) << "nothing is left beside it";
+}
+
+// A reader must see one whole content or the other whatever instant the writer is killed at.
+TEST(File, is_never_torn_by_a_killed_writer) {
+  const ScratchDirectory scratch;
+  const std::string a(100'000, 'a'), b(100'000, 'b');
+  ASSERT_TRUE(replace_file(scratch.path("f"), a));
+  for (int round = 0; round < 10; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0)
+      for (;;)
+        static_cast<void>(replace_file(scratch.path("f"), b)), static_cast<void>(replace_file(scratch.path("f"), a));
+    for (int reads = 0; reads < 20 + round; ++reads) {
+      const std::string seen = read_file(scratch.path("f")).value();
+      ASSERT_TRUE(seen == a || seen == b);
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const std::string seen = read_file(scratch.path("f")).value();
+    ASSERT_TRUE(seen == a || seen == b);
+  }
+}
+
+TEST(File, says_what_to_do_when_a_directory_cannot_be_made) {
+  const ScratchDirectory scratch;
+  ASSERT_TRUE(replace_file(scratch.path("f"), "x"));
+  const auto made = make_directories(scratch.path("f") + "/below");
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find(scratch.path("f")), std::string::npos);
+}
+
+TEST(File, removes_trees_without_following_links) {
+  const ScratchDirectory scratch;
+  ASSERT_TRUE(make_directories(scratch.path("tree/deep")));
+  ASSERT_TRUE(make_directories(scratch.path("outside")));
+  ASSERT_TRUE(replace_file(scratch.path("outside/kept"), "x"));
+  ASSERT_EQ(::symlink(scratch.path("outside").c_str(), scratch.path("tree/deep/link").c_str()), 0);
+  ASSERT_TRUE(remove_tree(scratch.path("tree")));
+  EXPECT_FALSE(exists(scratch.path("tree")));
+  EXPECT_TRUE(exists(scratch.path("outside/kept")));
+  EXPECT_TRUE(remove_tree(scratch.path("tree"))) << "a missing tree is no error";
+}
+
+TEST(FileLock, names_the_process_that_holds_it) {
+  const ScratchDirectory scratch;
+  const auto first = FileLock::acquire(scratch.path("lock"));
+  ASSERT_TRUE(first);
+  const auto second = FileLock::acquire(scratch.path("lock"));
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, base::ErrorCode::kAlreadyRunning);
+  EXPECT_NE(second.error().message.find(std::to_string(::getpid())), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::system

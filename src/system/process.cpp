@@ -1,0 +1,159 @@
+#include "system/process.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.h"
+#include "system/file.h"
+
+namespace tensor_fusion::system {
+namespace {
+
+std::string entry(pid_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
+
+template <typename Number>
+Number number_from(std::string_view text) {
+  Number value{};
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// The fields of /proc/<pid>/stat after the name; [0] is the state, field 3 of the manual.
+std::vector<std::string_view> stat_fields(const std::string& content, std::string* name) {
+  const std::size_t open = content.find('('), close = content.rfind(')');  // a name may hold any letter, ')' too
+  if (open == std::string::npos || close == std::string::npos || close < open) return {};
+  if (name) *name = content.substr(open + 1, close - open - 1);
+  return base::split(base::trim(std::string_view(content).substr(close + 1)), ' ');
+}
+
+}  // namespace
+
+std::optional<ProcessStat> process_stat(pid_t pid) {
+  if (pid <= 0) return std::nullopt;
+  const auto content = read_file(entry(pid, "stat"), 8192);
+  if (!content) return std::nullopt;
+  ProcessStat stat;
+  const auto fields = stat_fields(*content, &stat.name);
+  if (fields.size() < 20) return std::nullopt;
+  stat.pid = pid;
+  stat.state = fields[0].empty() ? '?' : fields[0][0];
+  stat.parent = number_from<pid_t>(fields[1]);
+  stat.start_ticks = number_from<std::uint64_t>(fields[19]);
+  return stat;
+}
+
+std::optional<std::uint64_t> start_ticks(pid_t pid) {
+  const auto stat = process_stat(pid);
+  if (!stat) return std::nullopt;
+  return stat->start_ticks;
+}
+
+std::vector<pid_t> namespace_pids(pid_t pid) {
+  std::vector<pid_t> pids;
+  const auto content = read_file(entry(pid, "status"), 65536);
+  if (!content) return pids;
+  for (const std::string_view line : base::split(*content, '\n')) {
+    if (!line.starts_with("NSpid:")) continue;
+    for (const std::string_view field : base::split(line.substr(6), '\t'))
+      if (!base::trim(field).empty()) pids.push_back(number_from<pid_t>(base::trim(field)));
+  }
+  return pids;
+}
+
+std::uint64_t namespace_inode(pid_t pid, const char* kind) {
+  struct stat info{};
+  if (::stat((entry(pid, "ns/") + kind).c_str(), &info) != 0) return 0;
+  return static_cast<std::uint64_t>(info.st_ino);
+}
+
+std::optional<uid_t> process_user(pid_t pid) {
+  struct stat info{};
+  if (::stat(("/proc/" + std::to_string(pid)).c_str(), &info) != 0) return std::nullopt;
+  return info.st_uid;
+}
+
+std::string process_cgroup(pid_t pid) {
+  const auto content = read_file(entry(pid, "cgroup"), 65536);
+  if (!content) return "";
+  std::string first;
+  for (const std::string_view line : base::split(*content, '\n')) {
+    const auto fields = base::split(line, ':');
+    if (fields.size() < 3) continue;
+    if (fields[0] == "0") return std::string(fields[2]);
+    if (first.empty()) first = fields[2];
+  }
+  return first;
+}
+
+std::string process_command(pid_t pid) {
+  constexpr std::size_t kShown = 256;
+  const auto content = read_file(entry(pid, "cmdline"), 4u << 20);
+  std::string command = content ? content->substr(0, kShown) : "";
+  while (!command.empty() && command.back() == '\0') command.pop_back();
+  for (char& c : command)
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  if (!command.empty()) return command;
+  const auto stat = process_stat(pid);
+  return stat ? "[" + stat->name + "]" : "";
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> pids;
+  DIR* listing = ::opendir("/proc");
+  if (!listing) return pids;
+  while (const dirent* item = ::readdir(listing)) {
+    const pid_t pid = number_from<pid_t>(item->d_name);
+    if (pid > 0) pids.push_back(pid);
+  }
+  ::closedir(listing);
+  return pids;
+}
+
+std::string boot_id() {
+  const auto content = read_file("/proc/sys/kernel/random/boot_id", 256);
+  return content ? std::string(base::trim(*content)) : "";
+}
+
+bool is_alive(pid_t pid, std::uint64_t ticks) {
+  const auto stat = process_stat(pid);
+  return stat && !stat->dead() && stat->start_ticks == ticks;
+}
+
+base::Result<Fd> open_pidfd(pid_t pid) {
+  const long fd = ::syscall(SYS_pidfd_open, pid, 0);
+  if (fd < 0) return std::unexpected(error_of("watch process", std::to_string(pid), errno == ESRCH ? ENOENT : errno));
+  return Fd(static_cast<int>(fd));
+}
+
+base::Result<void> signal_process(int pidfd, int signal_number) {
+  if (::syscall(SYS_pidfd_send_signal, pidfd, signal_number, nullptr, 0) != 0)
+    return std::unexpected(error_of("signal", "a process", errno == ESRCH ? ENOENT : errno));
+  return {};
+}
+
+std::uint64_t resident_bytes(pid_t pid) {
+  const auto content = read_file(entry(pid, "statm"), 4096);
+  if (!content) return 0;
+  const auto fields = base::split(*content, ' ');
+  if (fields.size() < 2) return 0;
+  return number_from<std::uint64_t>(fields[1]) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t cpu_ns(pid_t pid) {
+  const auto content = read_file(entry(pid, "stat"), 8192);
+  if (!content) return 0;
+  const auto fields = stat_fields(*content, nullptr);
+  if (fields.size() < 13) return 0;
+  const std::uint64_t ticks = number_from<std::uint64_t>(fields[11]) + number_from<std::uint64_t>(fields[12]);
+  return ticks * (1'000'000'000u / static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)));
+}
+
+}  // namespace tensor_fusion::system

@@ -1,0 +1,53 @@
+#include "system/process.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tensor_fusion::system {
+namespace {
+
+TEST(Process, describes_itself) {
+  const auto stat = process_stat(::getpid());
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->parent, ::getppid());
+  EXPECT_GT(stat->start_ticks, 0u);
+  EXPECT_TRUE(is_alive(::getpid(), stat->start_ticks));
+  EXPECT_FALSE(is_alive(::getpid(), stat->start_ticks + 1)) << "a reused pid is another process";
+  EXPECT_EQ(namespace_pids(::getpid()).back(), ::getpid());
+  EXPECT_NE(namespace_inode(::getpid(), "mnt"), 0u);
+  EXPECT_GT(resident_bytes(::getpid()), 100'000u);
+  EXPECT_FALSE(boot_id().empty());
+}
+
+TEST(Process, reads_names_with_parentheses) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_NAME, "a) R 1 (b");
+    ::pause();
+  }
+  while (process_stat(child)->name != "a) R 1 (b") {
+  }
+  EXPECT_EQ(process_stat(child)->parent, ::getpid());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST(Process, learns_of_a_death_through_a_pidfd) {
+  const pid_t child = ::fork();
+  if (child == 0) ::pause();
+  const auto pidfd = open_pidfd(child);
+  ASSERT_TRUE(pidfd) << pidfd.error().message;
+  ASSERT_TRUE(signal_process(pidfd->get(), SIGKILL));
+  pollfd item{pidfd->get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&item, 1, 5000), 1);
+  EXPECT_FALSE(is_alive(child, *start_ticks(child))) << "a zombie is dead";
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(open_pidfd(child));
+}
+
+}  // namespace
+}  // namespace tensor_fusion::system
