@@ -1,0 +1,58 @@
+"""The hypervisor comes, goes, and is killed; programs in slices keep running and keep their limits."""
+from conftest import GIB, MIB, until
+
+
+def slices(machine):
+    return machine.shown("ps")["tenants"]
+
+
+def test_run_starts_a_hypervisor_when_there_is_none(machine):
+    tenant = machine.tenant(["info"], "--vram", "1Gi")
+    tenant.said()
+    assert tenant.said()["total"] == GIB
+    assert tenant.end() == 0
+    machine.cli("hypervisor", "--stop")
+
+
+def test_a_second_hypervisor_is_refused(machine):
+    first = machine.hypervisor()
+    _, error = machine.cli("hypervisor", "--foreground", code=None)
+    assert str(first.pid) in error or "already" in error
+    assert first.child.poll() is None
+
+
+def test_a_killed_hypervisor_returns_to_the_slices_it_had(machine):
+    first = machine.hypervisor()
+    tenant = machine.tenant(["load:2000", "busy"], "--vram", "2Gi", "--compute", "40%", "--name", "worker")
+    for _ in range(3):
+        tenant.said()
+    before = slices(machine)
+    first.kill()
+    machine.hypervisor()
+    until("the slice is known again", lambda: [s["name"] for s in slices(machine)] == ["worker"])
+    after = slices(machine)
+    assert after[0]["id"] == before[0]["id"]
+    assert after[0]["devices"][0]["memory_limit_bytes"] == 2 * GIB
+    tenant.child.stdin.write("end\n")
+    tenant.child.stdin.close()
+    ended = tenant.said()
+    assert ended["result"] == "CUDA_SUCCESS", "work went on while the hypervisor was away"
+    assert tenant.child.wait(30) == 0
+
+
+def test_limits_hold_while_the_hypervisor_is_away(machine):
+    hypervisor = machine.hypervisor()
+    tenant = machine.tenant(["wait", f"fill:{16 * MIB}"], "--vram", "1Gi")
+    tenant.said()
+    tenant.said()
+    hypervisor.kill()
+    tenant.child.stdin.close()
+    filled = tenant.said()
+    assert filled["result"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert filled["bytes"] <= GIB
+
+
+def test_the_programs_exit_code_is_passed_on(machine):
+    machine.hypervisor()
+    for code in (0, 1, 7, 118):
+        machine.cli("run", "--vram", "1Gi", "--", "/bin/sh", "-c", f"exit {code}", code=code)

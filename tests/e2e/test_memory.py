@@ -1,0 +1,84 @@
+"""A slice's memory limit, seen from the outside."""
+import json
+import sys
+
+from conftest import GIB, MIB, TENANT, until
+
+
+def test_memory_beyond_the_limit_is_refused_like_a_full_card(machine):
+    machine.hypervisor()
+    tenant = machine.tenant(["fill:16777216", "free", f"alloc:{GIB}", "wait"], "--vram", "2Gi", "--compute", "50%")
+    assert tenant.said()["result"] == "CUDA_SUCCESS"
+    filled = tenant.said()
+    assert filled["result"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert GIB < filled["bytes"] <= 2 * GIB
+    tenant.said()
+    assert tenant.said()["result"] == "CUDA_SUCCESS", "what was freed can be allocated again"
+    tenant.said()
+    assert tenant.end() == 0
+
+
+def test_a_slice_shows_its_limit_as_the_size_of_the_card(machine):
+    machine.hypervisor()
+    tenant = machine.tenant(["info"], "--vram", "3Gi")
+    tenant.said()
+    info = tenant.said()
+    assert info["total"] == 3 * GIB
+    assert 0 < info["free"] <= info["total"]
+    assert tenant.end() == 0
+
+
+def test_a_child_with_an_empty_environment_stays_limited(machine):
+    """R1, R2: programs that start workers with a clean environment lost their limit."""
+    machine.hypervisor()
+    environment = " ".join(f"{name}={machine.environment[name]}" for name in ("TENSOR_FUSION_SIM_DIR", "TENANT_LIBCUDA"))
+    tenant = machine.tenant([f"fork:env -i {environment} {sys.executable} {TENANT} fill:{16 * MIB} >&2"], "--vram", "1Gi")
+    tenant.said()
+    assert tenant.said()["status"] == 0
+    tenant.end()
+    machine.log.seek(0)
+    lines = [line for line in machine.log.read().splitlines() if '"fill"' in line]
+    assert lines, "the child filled its memory"
+    assert '"CUDA_ERROR_OUT_OF_MEMORY"' in lines[0]
+    assert json.loads(lines[0])["bytes"] <= GIB
+
+
+def test_two_processes_of_a_slice_share_one_limit(machine):
+    machine.hypervisor()
+    tenant = machine.tenant([f"alloc:{768 * MIB}", f"fork:{sys.executable} {TENANT} alloc:{768 * MIB} alloc:{16 * MIB} >&2"],
+                            "--vram", "2Gi", "--name", "pair")
+    tenant.said()
+    assert tenant.said()["result"] == "CUDA_SUCCESS"
+    tenant.said()
+    tenant.end()
+    machine.log.seek(0)
+    results = [json.loads(line)["result"] for line in machine.log.read().splitlines() if '"alloc"' in line]
+    assert results == ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_SUCCESS"], "contexts take part of the 2 GiB"
+
+
+def test_memory_of_a_killed_program_is_back_within_a_second(machine):
+    machine.hypervisor()
+    before = machine.free_bytes()
+    tenant = machine.tenant([f"alloc:{4 * GIB}", "wait"], "--vram", "8Gi", "--name", "victim")
+    for _ in range(3):
+        tenant.said()
+    assert machine.free_bytes() <= before - 4 * GIB
+    tenant.kill()
+    until("the memory is free again", lambda: machine.free_bytes() == before, seconds=1)
+    until("the slice is gone", lambda: not slices(machine), seconds=1)
+
+
+def test_a_limit_is_changed_while_the_program_runs(machine):
+    machine.hypervisor()
+    tenant = machine.tenant([f"alloc:{GIB}", "wait", f"alloc:{2 * GIB}"], "--vram", "2Gi", "--name", "growing")
+    for _ in range(3):
+        tenant.said()
+    machine.cli("limit", "growing", "--vram", "6Gi")
+    assert slices(machine)[0]["devices"][0]["memory_limit_bytes"] == 6 * GIB
+    tenant.child.stdin.close()
+    assert tenant.said()["result"] == "CUDA_SUCCESS"
+    tenant.child.wait(30)
+
+
+def slices(machine):
+    return machine.shown("ps")["tenants"]
