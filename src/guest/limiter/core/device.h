@@ -10,6 +10,8 @@
 
 namespace tensor_fusion::guest::limiter {
 
+using namespace tensor_fusion::cuda;  // the driver's own names, throughout the limiter
+
 struct Device {
   CUdevice ordinal;                                     // as the real driver numbers it
   std::uint32_t index;                                  // row in the grant and claim pages, < contract::kMaxDevices

@@ -3,13 +3,13 @@
 // once before the first hook acts; a member stays null when this driver has no such symbol, so callers of anything newer
 // than CUDA 11 check first. Tests fill it with fakes.
 #include "contract/cuda.h"
+#include "guest/limiter/core/device.h"
 
 namespace tensor_fusion::guest::limiter {
 
 struct Driver {
-#define TF_ROW(symbol, ...) decltype(&::symbol) symbol;
+#define TF_ROW(symbol, ...) CUresult(*symbol) __VA_ARGS__;
 #include "guest/limiter/table.inc"
-#undef TF_ROW
 };
 
 extern Driver g_driver;

@@ -1,0 +1,214 @@
+#include "guest/limiter/core/ledger.h"
+
+#include "guest/limiter/core/fault.h"
+#include "guest/limiter/core/os.h"
+#include "guest/limiter/core/process.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+using contract::ClaimDevice;
+using contract::ClaimPage;
+using contract::ClaimProcess;
+using contract::kLockWaiters;
+using contract::kMaxDevices;
+using contract::kMaxProcesses;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr int kSpins = 200;
+constexpr std::uint64_t kCheckPeriodNs = 5'000'000;    // how long to wait before asking whether the holder lives
+constexpr std::uint64_t kPatienceNs = 2'000'000'000;   // a live holder (stopped, or forged) loses the lock after this
+
+std::uint64_t add_saturating(std::uint64_t left, std::uint64_t right) {
+  std::uint64_t result;
+  return __builtin_add_overflow(left, right, &result) ? ~std::uint64_t{0} : result;
+}
+
+// Changes by read-modify-write although the lock is held: a holder that lost the lock while stopped then still cannot
+// undo what others did meanwhile.
+void subtract_saturating(std::atomic<std::uint64_t>& total, std::uint64_t bytes) {
+  std::uint64_t now = total.load(kRelaxed);
+  while (!total.compare_exchange_weak(now, now >= bytes ? now - bytes : 0, kRelaxed)) {
+  }
+}
+
+}  // namespace
+
+LedgerLock::LedgerLock(const Ledger& ledger, std::uint32_t device)
+    : word_(ledger.page_->devices[device].lock), me_(ledger.slot_ + 1) {
+  std::uint32_t expected = 0;
+  if (!word_.compare_exchange_strong(expected, me_, std::memory_order_acquire, kRelaxed)) wait(ledger, device);
+  fault(FaultPoint::lock_held);
+}
+
+LedgerLock::~LedgerLock() {
+  std::uint32_t word = me_;
+  if (word_.compare_exchange_strong(word, 0, std::memory_order_release, kRelaxed)) return;
+  // Someone waits, or the lock was taken away: only the first is ours to wake.
+  if (word == (me_ | kLockWaiters) && word_.compare_exchange_strong(word, 0, std::memory_order_release, kRelaxed))
+    os::futex_wake(&word_, 1, true);
+}
+
+void LedgerLock::wait(const Ledger& ledger, std::uint32_t device) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    std::uint32_t expected = 0;
+    if (word_.load(kRelaxed) == 0 &&
+        word_.compare_exchange_weak(expected, me_, std::memory_order_acquire, kRelaxed))
+      return;
+    os::relax();
+  }
+  std::uint32_t seen = 0;
+  std::uint64_t seen_since = 0;
+  for (;;) {
+    std::uint32_t word = word_.load(kRelaxed);
+    if (word == 0) {
+      // Others may still sleep: take it with the mark, so that the release wakes the next.
+      if (word_.compare_exchange_weak(word, me_ | kLockWaiters, std::memory_order_acquire, kRelaxed)) return;
+      continue;
+    }
+    if ((word & kLockWaiters) == 0) {
+      if (!word_.compare_exchange_weak(word, word | kLockWaiters, kRelaxed, kRelaxed)) continue;
+      word |= kLockWaiters;
+    }
+    os::futex_wait(&word_, word, kCheckPeriodNs, true);
+    const std::uint64_t now = os::monotonic_ns();
+    if (word_.load(kRelaxed) != word) {
+      seen = 0;
+      continue;
+    }
+    if (seen != word) {
+      seen = word;
+      seen_since = now;
+    }
+    if (!ledger.holder_is_dead(word & ~kLockWaiters) && now - seen_since < kPatienceNs) continue;
+    if (!word_.compare_exchange_strong(word, me_ | kLockWaiters, std::memory_order_acquire, kRelaxed)) continue;
+    ClaimDevice& total = ledger.page_->devices[device];
+    total.repairs.fetch_add(1, kRelaxed);
+    total.used_bytes.store(ledger.sum(device), kRelaxed);
+    return;
+  }
+}
+
+bool Ledger::holder_is_dead(std::uint32_t holder) const {
+  if (holder == contract::kHypervisorHolder) return false;  // patience decides
+  if (holder == 0 || holder > kMaxProcesses) return true;   // nobody has this name
+  const ClaimProcess& process = page_->processes[holder - 1];
+  const std::uint64_t space = process.pid_namespace.load(kRelaxed);
+  if (space != pid_namespace_ || space == 0) return false;
+  return !may_be_alive(process.pid.load(kRelaxed), process.start_ticks.load(kRelaxed));
+}
+
+std::uint64_t Ledger::sum(std::uint32_t device) const {
+  std::uint32_t high = page_->process_high.load(kRelaxed);
+  if (high > kMaxProcesses || high <= slot_) high = kMaxProcesses;
+  std::uint64_t total = 0;
+  for (std::uint32_t slot = 0; slot < high; ++slot) {
+    const ClaimProcess& process = page_->processes[slot];
+    if (process.state.load(std::memory_order_acquire) == contract::kSlotLive)
+      total = add_saturating(total, process.devices[device].ledger_bytes.load(kRelaxed));
+  }
+  return total;
+}
+
+bool Ledger::reserve(const Device& device, std::uint64_t bytes) {
+  const contract::GrantDevice& grant = *device.grant;
+  ClaimDevice& total = *device.claim;
+  LedgerLock lock(*this, device.index);
+  const std::uint64_t after = add_saturating(total.used_bytes.load(kRelaxed), bytes);
+  if ((grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) == 0 &&
+      add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed)) {
+    total.refused.fetch_add(1, kRelaxed);
+    return false;
+  }
+  device.mine->ledger_bytes.fetch_add(bytes, kRelaxed);
+  fault(FaultPoint::ledger_half);
+  total.used_bytes.fetch_add(bytes, kRelaxed);
+  if (after > total.peak_bytes.load(kRelaxed)) total.peak_bytes.store(after, kRelaxed);
+  fault(FaultPoint::ledger_done);
+  return true;
+}
+
+void Ledger::charge(const Device& device, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  ClaimDevice& total = *device.claim;
+  LedgerLock lock(*this, device.index);
+  device.mine->ledger_bytes.fetch_add(bytes, kRelaxed);
+  fault(FaultPoint::ledger_half);
+  const std::uint64_t after = total.used_bytes.fetch_add(bytes, kRelaxed) + bytes;
+  if (after > total.peak_bytes.load(kRelaxed)) total.peak_bytes.store(after, kRelaxed);
+}
+
+void Ledger::release(const Device& device, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  LedgerLock lock(*this, device.index);
+  subtract_saturating(device.mine->ledger_bytes, bytes);
+  fault(FaultPoint::ledger_half);
+  subtract_saturating(device.claim->used_bytes, bytes);
+  fault(FaultPoint::ledger_done);
+}
+
+Ledger::View Ledger::view(const Device& device) const {
+  const contract::GrantDevice& grant = *device.grant;
+  View view;
+  view.unlimited = (grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) != 0;
+  view.limit = grant.memory_limit_bytes.load(kRelaxed);
+  view.used = add_saturating(device.claim->used_bytes.load(kRelaxed), grant.unledgered_bytes.load(kRelaxed));
+  if (view.used > view.limit) view.used = view.limit;
+  return view;
+}
+
+bool Ledger::sweep() {
+  std::uint32_t high = page_->process_high.load(kRelaxed);
+  if (high > kMaxProcesses) high = kMaxProcesses;
+  bool found = false;
+  for (std::uint32_t slot = 0; slot < high; ++slot) {
+    ClaimProcess& process = page_->processes[slot];
+    std::uint32_t state = process.state.load(std::memory_order_acquire);
+    if (slot == slot_ || (state != contract::kSlotLive && state != contract::kSlotReaping)) continue;
+    const std::uint64_t space = process.pid_namespace.load(kRelaxed);
+    if (space == 0 || space != pid_namespace_) continue;
+    if (may_be_alive(process.pid.load(kRelaxed), process.start_ticks.load(kRelaxed))) continue;
+    if (state == contract::kSlotLive && !process.state.compare_exchange_strong(state, contract::kSlotReaping)) continue;
+    fault(FaultPoint::slot_reaping);
+    for (std::uint32_t device = 0; device < kMaxDevices; ++device) {
+      if (process.devices[device].ledger_bytes.load(kRelaxed) == 0) continue;
+      LedgerLock lock(*this, device);
+      page_->devices[device].used_bytes.store(sum(device), kRelaxed);
+    }
+    state = contract::kSlotReaping;
+    process.state.compare_exchange_strong(state, contract::kSlotFree);
+    found = true;
+  }
+  return found;
+}
+
+std::uint32_t take_slot(ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks, std::uint64_t pid_namespace) {
+  for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
+    ClaimProcess& process = page.processes[slot];
+    std::uint32_t state = process.state.load(kRelaxed);
+    if (state != contract::kSlotFree || !process.state.compare_exchange_strong(state, contract::kSlotClaimed)) continue;
+    process.pid.store(pid, kRelaxed);
+    process.start_ticks.store(start_ticks, kRelaxed);
+    process.pid_namespace.store(pid_namespace, kRelaxed);
+    std::uint32_t high = page.process_high.load(kRelaxed);
+    while (high <= slot && !page.process_high.compare_exchange_weak(high, slot + 1, kRelaxed)) {
+    }
+    fault(FaultPoint::slot_claimed);
+    process.self_test.store(0, kRelaxed);
+    process.flags.store(0, kRelaxed);
+    for (auto& device : process.devices) {
+      // Word by word: the hypervisor may look at any instant.
+      for (auto* counter : {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches,
+                            &device.held_launches, &device.held_ns, &device.wanted_since_ns, &device.progress_ns,
+                            &device.marker_count})
+        if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
+      for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
+        if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
+    }
+    process.state.store(contract::kSlotLive, std::memory_order_release);
+    return slot;
+  }
+  return kMaxProcesses;
+}
+
+}  // namespace tensor_fusion::guest::limiter

@@ -1,0 +1,71 @@
+#pragma once
+// The tenant's account of device memory: one number per device for all of its processes, changed under a lock in the
+// claim page that survives the death of any holder. A reservation is made before the driver is called and given back if
+// the driver refuses, so the limit cannot be passed however many threads and processes race for the last byte.
+// Any thread; waits a bounded time only. Every number in the pages may be wrong: nothing here trusts one with an index.
+#include <cstdint>
+
+#include "contract/claim.h"
+#include "guest/limiter/core/device.h"
+
+namespace tensor_fusion::guest::limiter {
+
+// What the driver takes for a request. Each driver rounds in its own way; what this misses, the hypervisor reports as
+// unledgered_bytes.
+inline constexpr std::uint64_t kDriverRounding = 512;
+inline std::uint64_t rounded(std::uint64_t bytes, std::uint64_t step = kDriverRounding) {
+  const std::uint64_t up = (bytes + step - 1) / step * step;
+  return up < bytes ? ~std::uint64_t{0} : up;
+}
+
+class Ledger {
+ public:
+  Ledger(contract::ClaimPage* page, std::uint32_t slot, std::uint64_t pid_namespace)
+      : page_(page), slot_(slot), pid_namespace_(pid_namespace) {}
+
+  bool reserve(const Device& device, std::uint64_t bytes);         // false: it would pass the limit; nothing changed
+  void charge(const Device& device, std::uint64_t bytes);          // already taken by the driver: count it whatever the limit
+  void release(const Device& device, std::uint64_t bytes);
+
+  // What a program may see: the limit, and what is left of it.
+  struct View {
+    std::uint64_t limit = 0;
+    std::uint64_t used = 0;  // of the whole tenant, at most limit
+    bool unlimited = false;
+  };
+  View view(const Device& device) const;
+
+  // Returns the slots of processes that have died; true when any was found. Only processes of one's own pid namespace
+  // can be judged; others are the hypervisor's to return.
+  bool sweep();
+
+  std::uint32_t slot() const { return slot_; }
+
+ private:
+  friend class LedgerLock;
+  bool holder_is_dead(std::uint32_t word) const;
+  std::uint64_t sum(std::uint32_t device) const;
+
+  contract::ClaimPage* page_;
+  std::uint32_t slot_;
+  std::uint64_t pid_namespace_;
+};
+
+// Holds one device's totals for a scope.
+class LedgerLock {
+ public:
+  LedgerLock(const Ledger& ledger, std::uint32_t device);
+  ~LedgerLock();
+  LedgerLock(const LedgerLock&) = delete;
+  LedgerLock& operator=(const LedgerLock&) = delete;
+
+ private:
+  void wait(const Ledger& ledger, std::uint32_t device);
+  std::atomic<std::uint32_t>& word_;
+  std::uint32_t me_;
+};
+
+// Takes a free slot of the page for this process and makes it live; kMaxProcesses when all are taken.
+std::uint32_t take_slot(contract::ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks, std::uint64_t pid_namespace);
+
+}  // namespace tensor_fusion::guest::limiter
