@@ -96,7 +96,8 @@ struct alignas(4096) ClaimPage {
   std::uint32_t abi;
   std::uint32_t size_bytes;
   std::atomic<std::uint32_t> process_high;  // one more than the highest slot ever taken: bounds the reader's scan
-  std::byte reserved[108];
+  std::atomic<std::uint64_t> swept_ns;      // when a process of the tenant last looked for dead neighbours
+  std::byte reserved[96];
   ClaimDevice devices[kMaxDevices];
   alignas(4096) ClaimProcess processes[kMaxProcesses];
 };
