@@ -1,0 +1,2 @@
+set(ROOM_DEPENDS tf_base tf_view)
+set(ROOM_LINKS fmt ncursesw tinfo)

@@ -1,0 +1,156 @@
+#include "tui/top.h"
+
+#include <curses.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <clocale>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "view/event.h"
+
+namespace tensor_fusion::tui {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr short kGoodPair = 1;
+constexpr short kWarningPair = 2;
+constexpr short kBadPair = 3;
+
+class Terminal {
+ public:
+  bool open() {
+    std::setlocale(LC_CTYPE, "");
+    screen_ = ::newterm(nullptr, stdout, stdin);
+    if (screen_ == nullptr) return false;
+    ::set_term(screen_);
+    ::cbreak();
+    ::noecho();
+    ::curs_set(0);
+    ::keypad(stdscr, TRUE);
+    if (::has_colors()) {
+      ::start_color();
+      ::use_default_colors();
+      ::init_pair(kGoodPair, COLOR_GREEN, -1);
+      ::init_pair(kWarningPair, COLOR_YELLOW, -1);
+      ::init_pair(kBadPair, COLOR_RED, -1);
+    }
+    return true;
+  }
+  ~Terminal() {
+    if (screen_ == nullptr) return;
+    ::endwin();
+    ::delscreen(screen_);
+  }
+
+ private:
+  SCREEN* screen_ = nullptr;
+};
+
+struct Screen {
+  view::Order order = view::Order::kName;
+  bool paused = false;
+  std::size_t chosen = 0;  // row of the table
+};
+
+void draw_line(int row, std::string_view text, attr_t attributes) {
+  if (row >= LINES) return;
+  ::attrset(attributes);
+  mvaddnstr(row, 0, text.data(), static_cast<int>(text.size()));
+  ::attrset(A_NORMAL);
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+std::string_view order_name(view::Order order) {
+  switch (order) {
+    case view::Order::kUsed: return "compute used";
+    case view::Order::kMemory: return "memory used";
+    case view::Order::kAge: return "age";
+    case view::Order::kName: break;
+  }
+  return "name";
+}
+
+void draw(const base::Result<view::Overview>& picture, Screen& screen) {
+  ::erase();
+  int row = 0;
+  const std::string_view keys = "q quit  s sort  p pause  j/k choose";
+  if (!picture) {
+    draw_line(row++, fmt::format("tensor-fusion top   {}", keys), A_BOLD);
+    draw_line(row + 1, picture.error().message, COLOR_PAIR(kBadPair));
+    ::refresh();
+    return;
+  }
+  view::Overview overview = *picture;
+  view::sort_slices(overview.slices, screen.order);
+  draw_line(row++, fmt::format("tensor-fusion top  {} UTC  {} slices by {}{}   {}", view::time_text(overview.time_ms), overview.slices.slices.size(),
+                               order_name(screen.order), screen.paused ? "  PAUSED" : "", keys),
+            A_BOLD);
+  const std::string devices = view::device_lines(overview.devices, overview.slices);
+  for (const std::string_view line : lines_of(devices)) draw_line(row++, line, A_NORMAL);
+  ++row;
+  const view::Style style{.colours = false, .width = static_cast<std::size_t>(COLS)};
+  const std::string table = view::to_table(overview.slices, overview.time_ms, style);
+  const auto lines = lines_of(table);
+  // Rows that do not fit are reached by choosing them.
+  const std::size_t rows = lines.size() > 1 ? lines.size() - 1 : 0;
+  screen.chosen = std::min(screen.chosen, rows == 0 ? 0 : rows - 1);
+  const std::size_t room = LINES > row + 1 ? static_cast<std::size_t>(LINES - row - 1) : 0;
+  const std::size_t first = screen.chosen >= room && room > 0 ? screen.chosen - room + 1 : 0;
+  if (!lines.empty()) draw_line(row++, lines[0], A_DIM | A_BOLD);
+  for (std::size_t i = first; i < rows; ++i) {
+    const std::string_view line = lines[i + 1];
+    attr_t attributes = i == screen.chosen ? A_REVERSE : A_NORMAL;
+    if (line.find("tampered") != line.npos || line.find("unlimited") != line.npos) attributes |= COLOR_PAIR(kBadPair);
+    draw_line(row++, line, attributes);
+  }
+  ::refresh();
+}
+
+}  // namespace
+
+base::Result<void> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms) {
+  Terminal terminal;
+  if (!terminal.open()) {
+    return base::fail(base::ErrorCode::kUsage, "this terminal cannot show `top` (is TERM set?); `top --once` prints the table once");
+  }
+  Screen screen;
+  auto picture = take();
+  auto due = Clock::now() + std::chrono::milliseconds(interval_ms);
+  while (true) {
+    draw(picture, screen);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - Clock::now()).count();
+    ::timeout(static_cast<int>(std::max<std::int64_t>(left, 0)));
+    switch (const int key = ::getch(); key) {
+      case 'q':
+      case 27: return {};
+      case 's': screen.order = static_cast<view::Order>((static_cast<int>(screen.order) + 1) % 4); break;
+      case 'p': screen.paused = !screen.paused; break;
+      case 'j':
+      case KEY_DOWN: ++screen.chosen; break;
+      case 'k':
+      case KEY_UP: screen.chosen -= screen.chosen > 0 ? 1 : 0; break;
+      default: break;
+    }
+    if (Clock::now() >= due) {
+      if (!screen.paused) picture = take();
+      due = Clock::now() + std::chrono::milliseconds(interval_ms);
+    }
+  }
+}
+
+}  // namespace tensor_fusion::tui

@@ -1,0 +1,15 @@
+#pragma once
+// The live table of `top`: takes a picture of the machine at each interval and draws it until `q`. Owns the terminal
+// while it runs and gives it back as it was, also when the picture fails. One thread.
+#include <cstdint>
+#include <functional>
+
+#include "base/result.h"
+#include "view/overview.h"
+
+namespace tensor_fusion::tui {
+
+// A failed picture is shown in place of the table and tried again; only a terminal that cannot be used is an error.
+base::Result<void> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms);
+
+}  // namespace tensor_fusion::tui

@@ -1,0 +1,90 @@
+#include "view/overview.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "view/event.h"
+#include "view/finding.h"
+
+namespace tensor_fusion::view {
+namespace {
+
+using base::Json;
+
+Overview overview() {
+  Overview made;
+  made.time_ms = 5000;
+  made.devices = devices_from(*Json::parse(R"({"devices":[
+    {"uuid":"GPU-a","index":0,"model":"NVIDIA H100 80GB HBM3","node":"/dev/nvidia0","memory_bytes":85899345920,"memory_used_bytes":42949672960,
+     "utilization_percent":75,"temperature_celsius":41,"power_watts":300,"healthy":true,"request_share_total":9000,"limit_share_total":13000,
+     "memory_reserved_bytes":8589934592,"tenants":["a","b"]},
+    {"uuid":"GPU-b","index":1,"model":"T4","memory_bytes":16106127360,"healthy":false,"health":"Xid 79"}]})"));
+  made.slices = slice_list_from(*Json::parse(R"({"tenants":[
+    {"name":"b","state":"running","created_ms":1000,"devices":[{"uuid":"GPU-a","index":0,"used_share":7000,"limit_share":7000,"request_share":7000}]},
+    {"name":"a","state":"running","created_ms":2000,"devices":[{"uuid":"GPU-a","index":0,"used_share":500,"memory_used_bytes":1024}]}]})"));
+  return made;
+}
+
+TEST(Overview, shows_devices_with_bars_above_the_slices) {
+  EXPECT_EQ(to_text(overview(), {}),
+            "GPU 0  NVIDIA H100 80GB HBM3    time [###############.....]  75%  memory [##########..........] 40Gi/80Gi\n"
+            "GPU 1  T4                       time [....................]   0%  memory [....................] 0/15Gi  Xid 79\n"
+            "\n"
+            "NAME  STATE    GPU  COMPUTE  USED  MEMORY  PROCS  AGE  ALARM  COMMAND\n"
+            "b     running    0      70%   70%     0/-      0   4s  -\n"
+            "a     running    0       0%    5%   1Ki/-      0   3s  -\n");
+}
+
+TEST(Overview, sorts_slices_by_what_is_asked) {
+  const auto first = [](Order order) {
+    SliceList list = overview().slices;
+    sort_slices(list, order);
+    return list.slices.front().name;
+  };
+  EXPECT_EQ(first(Order::kName), "a");
+  EXPECT_EQ(first(Order::kUsed), "b");
+  EXPECT_EQ(first(Order::kMemory), "a");
+  EXPECT_EQ(first(Order::kAge), "b");
+}
+
+TEST(Overview, holds_a_bar_to_its_width_whatever_the_part) {
+  EXPECT_EQ(bar(0.5, 4), "##..");
+  EXPECT_EQ(bar(7, 4), "####");
+  EXPECT_EQ(bar(-1, 4), "....");
+  EXPECT_EQ(bar(std::nan(""), 4), "....");
+}
+
+TEST(Devices, are_a_table_that_names_what_is_wrong) {
+  EXPECT_EQ(to_table(overview().devices, {}),
+            "GPU  MODEL                     MEMORY  RESERVED  REQUESTED  LIMITS  BUSY  TEMP  POWER  HEALTH  UUID   SLICES\n"
+            "  0  NVIDIA H100 80GB HBM3  40Gi/80Gi       8Gi        90%    130%   75%   41C   300W  ok      GPU-a  a,b\n"
+            "  1  T4                        0/15Gi         0         0%      0%     -     -      -  Xid 79  GPU-b  -\n");
+}
+
+TEST(Devices, give_programs_null_for_what_is_not_known) {
+  const Json json = to_json(overview().devices);
+  EXPECT_TRUE(json["devices"].at(1)["power_watts"].is_null());
+  EXPECT_DOUBLE_EQ(json["devices"].at(0)["compute_limits_percent"].as_double(), 130);
+}
+
+TEST(Events, are_dated_in_universal_time) {
+  EXPECT_EQ(time_text(0), "1970-01-01 00:00:00");
+  EXPECT_EQ(time_text(1709209807123), "2024-02-29 12:30:07");
+  const auto events = events_from(*Json::parse(R"({"events":[{"seq":1,"time_ms":1000,"kind":"tampered","tenant":"a","message":"claim page cut"}]})"));
+  EXPECT_EQ(to_table(events, {}), "TIME (UTC)           KIND      SLICE  MESSAGE\n1970-01-01 00:00:01  tampered  a      claim page cut\n");
+}
+
+TEST(Findings, put_advice_below_what_needs_it_and_count_what_stops) {
+  const std::vector<Finding> findings{{"driver", Verdict::kBad, "missing", "install it"}, {"MPS", Verdict::kGood, "no server", ""}};
+  EXPECT_EQ(to_text(findings, {}),
+            "STOP  driver  missing\n"
+            "              -> install it\n"
+            "ok    MPS     no server\n"
+            "1 thing would stop a slice here\n");
+  EXPECT_TRUE(any_bad(findings));
+  EXPECT_FALSE(to_json(findings)["ok"].as_bool(true));
+}
+
+}  // namespace
+}  // namespace tensor_fusion::view

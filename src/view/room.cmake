@@ -1,0 +1,2 @@
+set(ROOM_DEPENDS tf_base)
+set(ROOM_LINKS fmt)

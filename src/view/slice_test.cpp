@@ -1,0 +1,70 @@
+#include "view/slice.h"
+
+#include <gtest/gtest.h>
+
+namespace tensor_fusion::view {
+namespace {
+
+using base::Json;
+
+Json reply() {
+  return *Json::parse(R"({"tenants":[
+    {"id":"k3f9qd","name":"night","command":"python train.py","state":"running","pid":4711,"user":"root","qos":"medium",
+     "created_ms":1000000,"tampered":false,
+     "devices":[{"uuid":"GPU-a","index":0,"memory_limit_bytes":2147483648,"memory_used_bytes":1073741824,"memory_peak_bytes":1073741824,
+                 "request_share":3000,"limit_share":3000,"used_share":2987,"held_launches":12,"refused":1},
+                {"uuid":"GPU-b","index":1,"memory_limit_bytes":2147483648,"memory_used_bytes":0,"request_share":1000,"limit_share":10000}],
+     "processes":[{"pid":4711,"tenant_pid":4711,"command":"python","limiter":"live","memory_bytes":1073741824}]},
+    {"id":"zzzzzz","name":"odd","command":"./x","state":"running","pid":9,"created_ms":990000,"tampered":true,
+     "devices":[{"uuid":"GPU-a","index":0,"memory_limit_bytes":0,"memory_used_bytes":0,"limit_share":10000}],
+     "processes":[{"pid":9,"command":"./x","limiter":"missing"}]}],
+    "unlimited":[{"pid":77,"uuid":"GPU-a","command":"miner","memory_bytes":4096}]})");
+}
+
+TEST(SliceList, is_a_table_with_a_row_for_each_device_and_the_strangers_below) {
+  EXPECT_EQ(to_table(slice_list_from(reply()), 1042000, {}),
+            "NAME   STATE    GPU    COMPUTE    USED   MEMORY  PROCS  AGE  ALARM                       COMMAND\n"
+            "night  running    0        30%  29.87%  1Gi/2Gi      1  42s  -                           python train.py\n"
+            "                  1  10%..100%      0%    0/2Gi\n"
+            "odd    running    0   0%..100%      0%      0/-      1  52s  tampered,unlimited process  ./x\n"
+            "\n"
+            "These processes use a GPU without a slice, so nothing limits them:\n"
+            "PID  MEMORY  UUID   COMMAND\n"
+            " 77     4Ki  GPU-a  miner\n");
+}
+
+TEST(SliceList, says_how_to_make_a_slice_when_there_is_none) {
+  EXPECT_EQ(to_table({}, 0, {}), "no slices; `tensor-fusion run -- PROGRAM` makes one\n");
+}
+
+TEST(SliceList, gives_programs_percent_and_bytes) {
+  const Json json = to_json(slice_list_from(reply()));
+  const Json& night = json["slices"].at(0);
+  EXPECT_EQ(night["name"].as_string(), "night");
+  EXPECT_DOUBLE_EQ(night["devices"].at(0)["compute_limit_percent"].as_double(), 30);
+  EXPECT_DOUBLE_EQ(night["devices"].at(0)["compute_used_percent"].as_double(), 29.87);
+  EXPECT_EQ(night["devices"].at(0)["memory_limit_bytes"].as_uint(), 2147483648u);
+  EXPECT_EQ(night["devices"].at(0)["refused_allocations"].as_uint(), 1u);
+  EXPECT_TRUE(night["processes"].at(0)["limited"].as_bool());
+  EXPECT_EQ(json["slices"].at(1)["alarms"].size(), 2u);
+  EXPECT_EQ(json["unlimited_processes"].at(0)["pid"].as_int(), 77);
+}
+
+TEST(SliceList, reads_a_reply_of_any_shape_without_failing) {
+  for (const char* text : {"{}", "[]", "null", R"({"tenants":3})", R"({"tenants":[null,{}, 7]})", R"({"tenants":[{"devices":[{"index":"x"}]}]})"}) {
+    const SliceList list = slice_list_from(*Json::parse(text));
+    EXPECT_FALSE(to_table(list, 0, {}).empty()) << text;
+    EXPECT_FALSE(to_json(list).dump().empty()) << text;
+  }
+}
+
+TEST(SliceList, shows_age_in_the_unit_that_people_would_use) {
+  EXPECT_EQ(age_text(0), "0s");
+  EXPECT_EQ(age_text(119'999), "119s");
+  EXPECT_EQ(age_text(120'000), "2m");
+  EXPECT_EQ(age_text(7'200'000), "2h");
+  EXPECT_EQ(age_text(std::uint64_t{3} * 24 * 3600 * 1000), "3d");
+}
+
+}  // namespace
+}  // namespace tensor_fusion::view
