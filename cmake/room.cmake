@@ -2,6 +2,10 @@
 # and *_fuzz.cpp a program of its own. What it needs stands in the folder's own room.cmake.
 include(GoogleTest)
 
+# Rooms with threads, or with memory that processes share: their tests also run under the thread sanitizer.
+set(TF_THREADED_ROOMS src/guest/limiter src/node/hypervisor sim/device sim/ptx sim/cuda sim/nvml)
+add_custom_target(threaded_tests)
+
 function(tf_room folder)
   set(path ${CMAKE_SOURCE_DIR}/${folder})
   if(NOT EXISTS ${path})
@@ -44,8 +48,16 @@ function(tf_room folder)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE tf_${name} ${ROOM_TEST_DEPENDS} GTest::gtest GTest::gtest_main)
     set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    if(folder IN_LIST TF_THREADED_ROOMS)
+      list(APPEND ROOM_TEST_PROPERTIES LABELS threaded)
+      add_dependencies(threaded_tests ${name}_test)
+    endif()
     gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
                          PROPERTIES TIMEOUT 120 ${ROOM_TEST_PROPERTIES})
+  endif()
+  if(TF_SANITIZE AND NOT TF_FUZZ) # they would measure the sanitizer
+    set(benches "")
+    set(fuzzers "")
   endif()
   foreach(bench ${benches})
     get_filename_component(stem ${bench} NAME_WE)

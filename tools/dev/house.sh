@@ -74,7 +74,7 @@ install_packages() {
     die "cannot reach the package archive: set-up needs a network (or install by hand: $(echo $missing))"
   missing=$(missing_packages) # names with alternatives can be chosen only now
   DEBIAN_FRONTEND=noninteractive step "installing $(wc -w <<<"$missing") packages" \
-    apt-get install -y -q --no-install-recommends $missing || die "apt-get could not install: $(echo $missing)"
+    apt-get install -y -q --no-install-recommends $missing || die "apt-get could not install: $(echo $missing) (set-up needs a network)"
 }
 
 # tinygrad runs `clang`; a link in our own folder serves it, whatever versions the system has.
