@@ -39,7 +39,8 @@ struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> marker_count;      // markers ever written; markers[n % kMarkers] is the n-th
   std::atomic<std::uint64_t> gap_ns;            // usual pause between the end of its work and its next launch
   std::atomic<std::uint64_t> measured_ns;       // device time between markers, ever
-  std::byte reserved[144];
+  std::atomic<std::uint64_t> open_since_ns;     // no marker still to come starts before this; 0 = none is to come
+  std::byte reserved[136];
   Marker markers[kMarkers];
 };
 static_assert(sizeof(ClaimProcessDevice) == 1024);
