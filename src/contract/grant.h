@@ -33,7 +33,8 @@ enum GrantDeviceFlags : std::uint32_t {
 enum GateBits : std::uint32_t {
   kGateAdmitted = 1u << 0,  // launches pass, up to window_ns ahead
   kGateKnown = 1u << 1,     // the hypervisor already counts this tenant as wanting the device
-  kGateStep = 1u << 2,      // what one change adds
+  kGateContended = 1u << 2, // others wait: a tenant that usually pauses after a synchronisation rings before it
+  kGateStep = 1u << 3,      // what one change adds
 };
 
 struct alignas(64) GrantDevice {
