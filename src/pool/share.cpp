@@ -1,0 +1,508 @@
+#include "pool/share.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tensor_fusion::pool {
+namespace {
+
+constexpr double kLongestLaunchNs = 60e9;  // of estimated time one observation may add
+constexpr std::uint64_t kLongestStretchNs = 60'000'000'000;
+constexpr std::uint64_t kClockErrorNs = 2'000'000;       // a marker may seem to lie this far in the future
+constexpr std::size_t kMaxStretches = 512;               // of one tenant not yet settled
+constexpr std::uint64_t kLeastPollNs = 250'000;          // a prediction is not worth a look more often than this
+constexpr std::uint64_t kLatencyMemoryNs = 500'000'000;  // a tenant that woke so recently will again
+
+std::uint64_t plus(std::uint64_t time, double delta_ns) {
+  return delta_ns <= 0 ? time : time + static_cast<std::uint64_t>(std::min(delta_ns, 1e15)) + 1;
+}
+
+}  // namespace
+
+double Arbiter::Tenant::weight(const ShareRules& rules) const { return std::max(terms.request, rules.least_request); }
+
+double Arbiter::Tenant::virtual_time(const ShareRules& rules) const {
+  return virtual_offset + (service() + gaps + stay_gap) / weight(rules);
+}
+
+Arbiter::Tenant* Arbiter::find(ShareKey key) {
+  for (Tenant& tenant : tenants_) {
+    if (tenant.key == key) return &tenant;
+  }
+  return nullptr;
+}
+
+const Arbiter::Tenant* Arbiter::find(ShareKey key) const { return const_cast<Arbiter*>(this)->find(key); }
+
+void Arbiter::add(ShareKey key, ShareTerms terms, std::uint64_t now) {
+  if (find(key) != nullptr) return change(key, terms, now);
+  Tenant tenant{};
+  tenant.key = key;
+  tenant.terms = terms;
+  tenant.scale = 1;
+  tenant.accrued_at = now;
+  tenant.busy_end = 0;
+  tenant.virtual_offset = system_virtual_;
+  tenant.cap_earned = static_cast<double>(rules_.cap_ceiling_ns);
+  tenant.priority_earned = static_cast<double>(rules_.priority_ceiling_ns);
+  tenants_.push_back(std::move(tenant));
+}
+
+void Arbiter::change(ShareKey key, ShareTerms terms, std::uint64_t now) {
+  Tenant* tenant = find(key);
+  if (tenant == nullptr || tenant->terms == terms) return;
+  accrue(*tenant, now);
+  const double before = tenant->virtual_time(rules_);
+  tenant->terms = terms;
+  tenant->virtual_offset += before - tenant->virtual_time(rules_);
+  // Debts of the old limit are not owed to the new one.
+  tenant->cap_earned = std::max(tenant->cap_earned, tenant->service());
+}
+
+void Arbiter::remove(ShareKey key, std::uint64_t) {
+  if (has_holder_ && holder_ == key) has_holder_ = false;
+  if (has_draining_ && draining_ == key) has_draining_ = false;
+  std::erase_if(tenants_, [key](const Tenant& tenant) { return tenant.key == key; });
+}
+
+void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const ShareStretch> stretches,
+                      std::uint64_t now) {
+  Tenant* found = find(key);
+  if (found == nullptr) return;
+  Tenant& tenant = *found;
+  const double launched = static_cast<double>(claim.launched_ns);
+  if (launched > tenant.launched) tenant.launched += std::min(launched - tenant.launched, kLongestLaunchNs);
+  const std::uint64_t wanted = std::min(claim.wanted_since_ns, now);
+  const bool holds = tenant.admitted;
+  if (wanted > tenant.seen_wanted_since) {
+    tenant.seen_wanted_since = wanted;
+    if (!holds && wanted >= tenant.busy_end + rules_.idle_ns) tenant.woke = true;
+  }
+  tenant.claim = claim;
+  tenant.claim.progress_ns = std::min(claim.progress_ns, now + kLongestStretchNs);
+  tenant.busy_end = tenant.claim.progress_ns > now ? tenant.claim.progress_ns
+                                                   : std::max(std::min(tenant.busy_end, now), tenant.claim.progress_ns);
+  for (const ShareStretch& said : stretches) {
+    const std::uint64_t end = std::min(said.end_ns, now + kClockErrorNs);
+    const double estimated = static_cast<double>(std::min(said.estimated_ns, kLongestStretchNs));
+    const std::uint64_t start = std::max(said.start_ns, swept_);
+    if (said.end_ns <= said.start_ns || start >= end || said.end_ns - said.start_ns > kLongestStretchNs ||
+        tenant.stretches.size() >= kMaxStretches) {
+      // Too late, nonsense, or a flood: settled at its estimate.
+      const double settled = std::min(estimated, std::max(0.0, tenant.launched - tenant.settled));
+      tenant.settled += settled;
+      tenant.measured += settled * tenant.scale;
+      continue;
+    }
+    // What of it lies before the sweep is settled at once, at its estimate.
+    const double part = static_cast<double>(end - start) / static_cast<double>(said.end_ns - said.start_ns);
+    const double late = std::min(estimated * (1 - part), std::max(0.0, tenant.launched - tenant.settled));
+    tenant.settled += late;
+    tenant.measured += late * tenant.scale;
+    tenant.stretches.push_back({start, end, estimated * part, 0, 0, part > 0.999});
+  }
+}
+
+void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t window_ns, std::uint64_t) {
+  Tenant* tenant = find(key);
+  if (tenant == nullptr || window_ns == 0 || !(percent >= 0 && percent <= 100)) return;
+  const double claimed =
+      tenant->utilisation_service < 0 ? -1 : std::max(0.0, tenant->service() - tenant->utilisation_service);
+  tenant->utilisation_service = tenant->service();
+  if (claimed < 0) return;
+  const double window = static_cast<double>(window_ns);
+  const double seen = percent / 100 * window;
+  // NVML rounds, lags and counts gaps: only a large and lasting excess says that launches pass beside the gate.
+  const double excess = seen - claimed * 1.15 - 0.05 * window;
+  tenant->utilisation_over = excess > 0 ? tenant->utilisation_over + 1 : 0;
+  if (tenant->utilisation_over >= 3) {
+    tenant->extra += excess / 2;
+    tenant->utilisation_service = tenant->service();
+  }
+}
+
+double Arbiter::cap_credit(const Tenant& tenant) const {
+  return capped(tenant) ? tenant.cap_earned - tenant.service() : 1e18;
+}
+
+double Arbiter::priority_credit(const Tenant& tenant) const { return tenant.priority_earned - tenant.service(); }
+
+std::uint64_t Arbiter::outstanding(const Tenant& tenant, std::uint64_t now) const {
+  return tenant.claim.progress_ns > now ? tenant.claim.progress_ns - now : 0;
+}
+
+bool Arbiter::unlimited(const Tenant& tenant) const { return tenants_.size() == 1 && !capped(tenant); }
+
+void Arbiter::accrue(Tenant& tenant, std::uint64_t now) const {
+  if (now <= tenant.accrued_at) return;
+  const double elapsed = static_cast<double>(now - tenant.accrued_at);
+  const bool active = tenant.admitted || tenant.claim.blocked > 0 || now < tenant.busy_end + 2 * rules_.idle_ns;
+  const double service = tenant.service();
+  const double ceiling = static_cast<double>(active ? rules_.cap_ceiling_waiting_ns : rules_.cap_ceiling_ns);
+  // Credit above the ceiling is not taken back when a waiting tenant turns idle: it only stops growing.
+  tenant.cap_earned =
+      std::max(tenant.cap_earned, std::min(tenant.cap_earned + tenant.terms.limit * elapsed, service + ceiling));
+  tenant.priority_earned = std::min(tenant.priority_earned + tenant.terms.request * elapsed,
+                                    service + static_cast<double>(rules_.priority_ceiling_ns));
+  tenant.accrued_at = now;
+}
+
+// Up to when every tenant's stretches are in.
+std::uint64_t Arbiter::horizon(std::uint64_t now) const {
+  std::uint64_t known = now;
+  for (const Tenant& tenant : tenants_) {
+    known = std::min(known, tenant.claim.open_since_ns);
+  }
+  return now > rules_.marker_wait_ns ? std::max(known, now - rules_.marker_wait_ns) : known;
+}
+
+// Walks the device's timeline from where it stopped to the horizon. Where one tenant's stretches lie alone, the clock
+// says what it had. Where several overlap, each gets a part of the wall time in proportion to what its estimate leaves
+// for the overlap, so that the parts sum to the wall: over-estimates of everybody cancel out.
+void Arbiter::settle(std::uint64_t now) {
+  const std::uint64_t until = horizon(now);
+  if (until > swept_) {
+    std::vector<std::uint64_t>& cuts = cuts_;
+    cuts.clear();
+    cuts.push_back(swept_);
+    cuts.push_back(until);
+    for (Tenant& tenant : tenants_) {
+      for (Stretch& stretch : tenant.stretches) {
+        if (stretch.start > swept_ && stretch.start < until) cuts.push_back(stretch.start);
+        if (stretch.end > swept_ && stretch.end < until) cuts.push_back(stretch.end);
+        if (stretch.start < until) rate(tenant, stretch);
+      }
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    for (std::size_t i = 1; i < cuts.size(); ++i) share_out(cuts[i - 1], cuts[i]);
+    swept_ = until;
+    for (Tenant& tenant : tenants_) {
+      std::erase_if(tenant.stretches, [&](Stretch& stretch) {
+        if (stretch.end > swept_) return false;
+        close(tenant, stretch);
+        return true;
+      });
+    }
+  }
+  for (Tenant& tenant : tenants_) update_stay(tenant);
+}
+
+// How fast the stretch's work ran where it overlapped others, were its estimate right.
+void Arbiter::rate(const Tenant& tenant, Stretch& stretch) const {
+  const double wall = static_cast<double>(stretch.end - stretch.start);
+  double overlap = 0;
+  for (const Tenant& other : tenants_) {
+    if (other.key == tenant.key) continue;
+    for (const Stretch& theirs : other.stretches) {
+      const std::uint64_t start = std::max(stretch.start, theirs.start);
+      const std::uint64_t end = std::min(stretch.end, theirs.end);
+      if (end > start) overlap += static_cast<double>(end - start);
+    }
+  }
+  overlap = std::min(overlap, wall);
+  stretch.alone = stretch.alone && overlap <= 0;
+  const double guess = stretch.estimated * tenant.scale;
+  const double plain = guess / wall;
+  stretch.rate = overlap > 0 ? std::max(0.05 * plain, (guess - (wall - overlap)) / overlap) : plain;
+  stretch.rate = std::clamp(stretch.rate, 1e-6, 8.0);
+}
+
+void Arbiter::share_out(std::uint64_t from, std::uint64_t to) {
+  const double wall = static_cast<double>(to - from);
+  double total = 0;
+  for (Tenant& tenant : tenants_) {
+    for (const Stretch& stretch : tenant.stretches) {
+      if (stretch.start < to && stretch.end > from) total += stretch.rate;
+    }
+  }
+  if (total <= 0) return;
+  for (Tenant& tenant : tenants_) {
+    for (Stretch& stretch : tenant.stretches) {
+      if (stretch.start >= to || stretch.end <= from) continue;
+      const double had =
+          rules_.exact ? wall * stretch.rate / total
+                       : stretch.estimated * tenant.scale * wall / static_cast<double>(stretch.end - stretch.start);
+      const double settled = std::min(stretch.estimated * wall / static_cast<double>(stretch.end - stretch.start),
+                                      std::max(0.0, tenant.launched - tenant.settled));
+      stretch.had += had;
+      tenant.measured += had;
+      tenant.settled += settled;
+    }
+  }
+}
+
+void Arbiter::close(Tenant& tenant, const Stretch& stretch) const {
+  if (!stretch.alone || stretch.estimated < 1000) return;
+  const double gain = std::min(0.2, stretch.estimated / 50e6);
+  tenant.scale += gain * (stretch.had / stretch.estimated - tenant.scale);
+  tenant.scale = std::clamp(tenant.scale, rules_.scale_least, rules_.scale_most);
+}
+
+// The device was kept for this tenant from stay_start to stay_end while others waited: what it did not use, it pays in
+// virtual time (not in cap credit, which counts device time only).
+void Arbiter::update_stay(Tenant& tenant) {
+  if (tenant.admitted || !tenant.stay_contended || tenant.stay_end <= tenant.stay_start) return;
+  const double wall = static_cast<double>(tenant.stay_end - tenant.stay_start);
+  tenant.stay_gap = std::max(0.0, wall - (tenant.service() - tenant.stay_left - tenant.stay_service));
+}
+
+std::uint64_t Arbiter::quantum(const Tenant& tenant) const {
+  const double wanted = 4.0 * static_cast<double>(rules_.quantum_ns) * tenant.weight(rules_);
+  return static_cast<std::uint64_t>(
+      std::clamp(wanted, static_cast<double>(rules_.quantum_least_ns), static_cast<double>(rules_.quantum_ns)));
+}
+
+std::uint64_t Arbiter::window(const Tenant& tenant, bool contended) const {
+  const std::uint32_t processes = std::clamp<std::uint32_t>(tenant.claim.processes, 1, 64);
+  std::uint64_t window = rules_.window_alone_ns;
+  if (contended || capped(tenant)) window = latency_present_ ? rules_.window_latency_ns : rules_.window_ns;
+  if (tenant.claim.streams > processes) window = std::max(window, rules_.window_many_ns);
+  return std::max(window / processes, std::min(window, rules_.window_least_ns));
+}
+
+bool Arbiter::holder_wants(const Tenant& tenant, std::uint64_t now) const {
+  if (tenant.claim.blocked > 0) return true;
+  const std::uint64_t left = outstanding(tenant, now);
+  // One that usually pauses after its work is through: the next may come in while the last bit runs.
+  if (left > 0) return left > rules_.handover_ns || tenant.claim.gap_ns < rules_.gap_grace_ns;
+  if (now < tenant.stay_start + rules_.gap_grace_ns) return true;  // woken, not yet launched
+  // Not known to be through: the estimate may be short, or the last holder's tail may be in the way.
+  const bool running = tenant.claim.streams > 0 && tenant.claim.gap_ns < rules_.gap_grace_ns;
+  if (running && now < tenant.busy_end + rules_.overrun_ns) return true;
+  return tenant.claim.gap_ns < rules_.gap_grace_ns && now < tenant.busy_end + rules_.gap_grace_ns;
+}
+
+bool Arbiter::candidate(const Tenant& tenant, double least_credit) const {
+  return !tenant.admitted && tenant.claim.blocked > 0 && cap_credit(tenant) >= least_credit;
+}
+
+Arbiter::Tenant* Arbiter::best_candidate(const Tenant* except, double least_credit) {
+  Tenant* best = nullptr;
+  for (Tenant& tenant : tenants_) {
+    if (&tenant == except || !candidate(tenant, least_credit)) continue;
+    if (best == nullptr || tenant.virtual_time(rules_) < best->virtual_time(rules_)) best = &tenant;
+  }
+  return best;
+}
+
+bool Arbiter::urgent(const Tenant& waiting, const Tenant& holder) const {
+  const double lag = holder.virtual_time(rules_) - waiting.virtual_time(rules_);
+  const bool priority = waiting.terms.latency && priority_credit(waiting) > 0;
+  if (priority && !(holder.terms.latency && priority_credit(holder) > 0)) return true;
+  if ((waiting.woke || waiting.early) && lag > 0) return true;
+  // Lag that comes of its own cap is no reason to hurry.
+  return lag * waiting.weight(rules_) > static_cast<double>(rules_.lag_ns) &&
+         cap_credit(waiting) >= 0.9 * static_cast<double>(rules_.cap_ceiling_waiting_ns);
+}
+
+void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
+  tenant.gaps += tenant.stay_gap;  // the stay before is settled now, as far as it ever will be
+  tenant.stay_gap = 0;
+  tenant.stay_contended = false;
+  tenant.admitted = true;
+  tenant.woke = false;
+  tenant.early = false;
+  tenant.last_used = ++decisions_;
+  tenant.stay_start = now;
+  if (has_draining_ && draining_ != tenant.key) {
+    if (const Tenant* before = find(draining_))
+      tenant.stay_start = std::max(now, std::min(before->busy_end, now + rules_.drain_limit_ns));
+  }
+  tenant.stay_end = 0;
+  tenant.stay_service = tenant.service();
+  holder_ = tenant.key;
+  has_holder_ = true;
+  has_draining_ = false;
+}
+
+void Arbiter::dismiss(Tenant& tenant, std::uint64_t now) {
+  tenant.admitted = false;
+  tenant.stay_end = now;
+  tenant.stay_left = static_cast<double>(outstanding(tenant, now));
+  tenant.early = tenant.claim.blocked == 0 && tenant.busy_end > now;
+  has_holder_ = false;
+  has_draining_ = true;
+  draining_ = tenant.key;
+  closing_since_ = now;
+  update_stay(tenant);
+}
+
+// Nobody may save up more lag than the wake credit, however long it slept or was held by its cap.
+void Arbiter::clamp_virtual_times(const Tenant* holder) {
+  double least = 1e300;
+  for (const Tenant& tenant : tenants_) {
+    const bool active = &tenant == holder ? true : tenant.claim.blocked > 0 && cap_credit(tenant) > 0;
+    if (active) least = std::min(least, tenant.virtual_time(rules_));
+  }
+  if (least < 1e300) system_virtual_ = std::max(system_virtual_, least);
+  for (Tenant& tenant : tenants_) {
+    const double floor = system_virtual_ - static_cast<double>(rules_.wake_credit_ns) / tenant.weight(rules_);
+    const double behind = floor - tenant.virtual_time(rules_);
+    if (behind > 0) tenant.virtual_offset += behind;
+  }
+}
+
+std::uint64_t Arbiter::decide(std::uint64_t now) {
+  latency_present_ = false;
+  for (Tenant& tenant : tenants_) {
+    accrue(tenant, now);
+    if (tenant.woke) tenant.woke_at = now;
+    const bool wakes = tenant.woke_at != 0 && now < tenant.woke_at + kLatencyMemoryNs;
+    latency_present_ =
+        latency_present_ || (wakes && (tenant.terms.latency || tenant.claim.gap_ns < rules_.latency_gap_ns));
+  }
+  settle(now);
+  std::uint64_t deadline = kNever;
+  for (int turn = 0; turn < 4; ++turn) {
+    deadline = kNever;
+    if (!step(now, deadline)) return deadline;
+  }
+  return std::min(deadline, now + kLeastPollNs);
+}
+
+// One admission or dismissal, or none: then `deadline` says when to look again.
+bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
+  Tenant* holder = has_holder_ ? find(holder_) : nullptr;
+  clamp_virtual_times(holder);
+  const double start = static_cast<double>(rules_.cap_start_ns);
+  const double start_idle = static_cast<double>(rules_.cap_start_idle_ns);
+  const auto look = [&](double in_ns) {
+    deadline = std::min(deadline, plus(now, std::max(in_ns, static_cast<double>(kLeastPollNs))));
+  };
+
+  if (holder != nullptr) {
+    Tenant& mine = *holder;
+    Tenant* waiting = best_candidate(holder, start);
+    const bool wants = holder_wants(mine, now);
+    if (waiting == nullptr && !wants) waiting = best_candidate(holder, start_idle);
+    Tenant* pressing = nullptr;
+    for (Tenant& tenant : tenants_) {
+      if (&tenant == holder || !candidate(tenant, start_idle) || !urgent(tenant, mine)) continue;
+      if (pressing == nullptr || tenant.virtual_time(rules_) < pressing->virtual_time(rules_)) pressing = &tenant;
+    }
+    if (waiting != nullptr && !mine.stay_contended) {
+      mine.stay_contended = true;
+      mine.stay_start = std::max(mine.stay_start, now);
+      mine.stay_service = mine.service() - static_cast<double>(outstanding(mine, now));
+    }
+    const double ahead = static_cast<double>(outstanding(mine, now));
+    const double headroom = std::max(0.0, static_cast<double>(window(mine, waiting != nullptr)) - ahead);
+    const std::uint64_t held_until = std::min(now, std::max(mine.busy_end, mine.stay_start));
+    const double held = held_until > mine.stay_start ? static_cast<double>(held_until - mine.stay_start) : 0;
+    const double used = std::max(mine.service() - mine.stay_service, held);
+    const double left = static_cast<double>(quantum(mine)) - used;
+    if (cap_credit(mine) <= 0) {
+      dismiss(mine, now);
+      return true;
+    } else if (pressing != nullptr) {
+      dismiss(mine, now);
+      admit(*pressing, now);
+      return true;
+    } else if (waiting != nullptr &&
+               (!wants || (left <= 0 && waiting->virtual_time(rules_) < mine.virtual_time(rules_)))) {
+      dismiss(mine, now);
+      return true;
+    } else {
+      if (capped(mine) && (wants || ahead > 0)) look(cap_credit(mine) - headroom);
+      if (waiting != nullptr) {
+        if (left > 0) {
+          look(left - headroom);
+        } else {
+          look((waiting->virtual_time(rules_) - mine.virtual_time(rules_)) * mine.weight(rules_) - headroom);
+        }
+        if (mine.claim.blocked > 0) {
+          // Launching as fast as it may: it rings before it pauses, and if it does not, this is not too late.
+          look(static_cast<double>(std::max(mine.busy_end, now) - now) + static_cast<double>(rules_.window_ns));
+        } else {
+          const std::uint64_t end = std::max({mine.busy_end, mine.stay_start, now});
+          const bool gaps = mine.claim.gap_ns < rules_.gap_grace_ns || end == mine.stay_start;
+          const double until = static_cast<double>(end - now);
+          const bool running = gaps && mine.claim.streams > 0;
+          look(until + static_cast<double>(running ? rules_.overrun_ns : rules_.gap_grace_ns) * (gaps ? 1.0 : 0.0) -
+               static_cast<double>(rules_.handover_ns) * (gaps ? 0.0 : 1.0));
+        }
+      }
+      // A tenant that waits for credit only: look when it has enough to be let in.
+      for (const Tenant& tenant : tenants_) {
+        if (&tenant == holder || tenant.claim.blocked == 0 || !capped(tenant)) continue;
+        const double lacking = start - cap_credit(tenant);
+        if (lacking > 0 && tenant.terms.limit > 0) look(lacking / tenant.terms.limit);
+      }
+    }
+  }
+
+  if (!has_holder_) {
+    Tenant* last = has_draining_ ? find(draining_) : nullptr;
+    const std::uint64_t remaining = last != nullptr ? outstanding(*last, now) : 0;
+    const bool ready = remaining <= rules_.handover_ns || now >= closing_since_ + rules_.drain_limit_ns;
+    // Credit below cap_start is not worth a hand-over: with caps that sum to the whole device the stays would shrink
+    // to nothing. A device left idle for a moment gives everybody the credit for longer ones.
+    Tenant* next = best_candidate(nullptr, start);
+    unsigned blocked = 0;
+    for (const Tenant& tenant : tenants_) blocked += tenant.claim.blocked > 0 ? 1 : 0;
+    const double enough = blocked > 1 ? start : start_idle;
+    if (next == nullptr) next = best_candidate(nullptr, enough);
+    if (next != nullptr) {
+      if (ready || next == last || (last != nullptr && urgent(*next, *last))) {
+        admit(*next, now);
+        return true;
+      } else {
+        const double drained = static_cast<double>(remaining - rules_.handover_ns);
+        const double longest = static_cast<double>(closing_since_ + rules_.drain_limit_ns - now);
+        deadline = std::min(deadline, plus(now, std::min(drained, longest)));
+      }
+    } else {
+      // Nobody may start: leave the last one admitted, so that its next launch costs no round trip; and look again when
+      // credit has grown.
+      Tenant* idle = nullptr;
+      for (Tenant& tenant : tenants_) {
+        const double credit = cap_credit(tenant);
+        const bool waits = tenant.claim.blocked > 0;
+        if (waits || (capped(tenant) && credit < start)) {
+          const double lacking = (waits ? enough : start) - credit;
+          if (tenant.terms.limit > 0 && (waits || tenant.last_used > 0)) look(lacking / tenant.terms.limit);
+          continue;
+        }
+        if (idle == nullptr || tenant.last_used > idle->last_used) idle = &tenant;
+      }
+      if (idle != nullptr && ready) {
+        admit(*idle, now);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+ShareGrant Arbiter::grant(ShareKey key) const {
+  ShareGrant result;
+  const Tenant* tenant = find(key);
+  if (tenant == nullptr) return result;
+  bool contended = false;
+  for (const Tenant& other : tenants_) contended = contended || (other.key != key && other.claim.blocked > 0);
+  result.admitted = tenant->admitted;
+  result.known = tenant->admitted ? !capped(*tenant) : tenant->claim.blocked > 0;
+  result.contended = tenant->admitted && tenant->stay_contended;
+  result.unlimited = unlimited(*tenant);
+  result.window_ns = window(*tenant, contended);
+  result.service_ns = static_cast<std::uint64_t>(std::max(0.0, tenant->service()));
+  result.scale = tenant->scale;
+  return result;
+}
+
+ShareAccount Arbiter::account(ShareKey key) const {
+  ShareAccount result;
+  const Tenant* tenant = find(key);
+  if (tenant == nullptr) return result;
+  result.service_ns = tenant->service();
+  result.gap_ns = tenant->gaps + tenant->stay_gap;
+  result.virtual_time = tenant->virtual_time(rules_);
+  result.cap_credit_ns = cap_credit(*tenant);
+  result.scale = tenant->scale;
+  result.wanting = tenant->claim.blocked > 0 || tenant->claim.streams > 0;
+  result.bypass_suspected = tenant->utilisation_over >= 3;
+  return result;
+}
+
+}  // namespace tensor_fusion::pool

@@ -1,0 +1,608 @@
+#pragma once
+// A discrete-event model of one GPU, of programs and of the gate they launch through, for the tests of the arbiter.
+// The GPU rotates between contexts that have work queued, one time slice each; streams of one context overlap. The
+// gate here is a sketch of the limiter's: the same rules, no system calls. Tests only.
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <random>
+#include <vector>
+
+#include "pool/share.h"
+
+namespace tensor_fusion::pool::model {
+
+using Time = std::uint64_t;
+inline constexpr Time kUs = 1000, kMs = 1'000'000, kSecond = 1'000'000'000;
+
+struct Hardware {
+  Time slice = 2 * kMs;
+  Time switch_cost = 20 * kUs;
+  double overlap = 2;    // how many streams of one context run at full speed together
+  Time wake = 40 * kUs;  // from a futex wake, or a bell, to running
+  Time wake_noise = 30 * kUs;
+};
+
+// What a program does next.
+struct Step {
+  enum Kind { kLaunch, kSync, kThink } kind = kThink;
+  Time ns = 0;
+  unsigned stream = 0;
+  unsigned key = 0;  // which function: durations are learned per key
+};
+using Program = std::function<Step(std::mt19937_64&)>;
+
+class Machine;
+
+class Gpu {
+ public:
+  struct Item {
+    double left = 0;  // of a kernel; an event has none
+    std::function<void(Time)> done;
+  };
+  struct Context {
+    std::vector<std::deque<Item>> streams;
+    double served = 0;
+    bool has_work() const {
+      for (const auto& stream : streams) {
+        if (!stream.empty()) return true;
+      }
+      return false;
+    }
+  };
+  explicit Gpu(Hardware hardware) : hardware_(hardware) {}
+  unsigned add_context() {
+    contexts_.emplace_back();
+    return static_cast<unsigned>(contexts_.size() - 1);
+  }
+  void push(unsigned context, unsigned stream, Item item) {
+    auto& streams = contexts_[context].streams;
+    if (streams.size() <= stream) streams.resize(stream + 1);
+    streams[stream].push_back(std::move(item));
+  }
+  Context& context(unsigned index) { return contexts_[index]; }
+  double busy() const { return busy_; }
+
+  // Runs until `until` or until something completed, whichever is first; returns the time reached.
+  Time run(Time now, Time until) {
+    while (now < until) {
+      if (current_ < 0 || (!contexts_[at()].has_work())) {
+        if (!rotate(now)) return until;
+        continue;
+      }
+      if (switching_ > 0) {
+        const Time step = std::min<Time>(switching_, until - now);
+        switching_ -= step;
+        now += step;
+        slice_end_ = now + hardware_.slice;
+        continue;
+      }
+      Context& context = contexts_[at()];
+      if (finish_events(context, now)) return now;
+      if (now >= slice_end_ && others_waiting()) {
+        rotate(now);
+        continue;
+      }
+      unsigned active = 0;
+      double shortest = 1e18;
+      for (auto& stream : context.streams) {
+        if (stream.empty()) continue;
+        ++active;
+        shortest = std::min(shortest, stream.front().left);
+      }
+      if (active == 0) continue;
+      const double rate = std::min(1.0, hardware_.overlap / active);
+      Time step = std::min<Time>(until - now, static_cast<Time>(shortest / rate) + 1);
+      if (others_waiting()) step = std::min<Time>(step, slice_end_ > now ? slice_end_ - now : 1);
+      for (auto& stream : context.streams) {
+        if (!stream.empty()) stream.front().left -= static_cast<double>(step) * rate;
+      }
+      context.served += static_cast<double>(step);
+      busy_ += static_cast<double>(step);
+      now += step;
+      if (finish_events(context, now)) return now;
+    }
+    return now;
+  }
+
+ private:
+  std::size_t at() const { return static_cast<std::size_t>(current_); }
+  bool others_waiting() const {
+    for (std::size_t i = 0; i < contexts_.size(); ++i) {
+      if (i != at() && contexts_[i].has_work()) return true;
+    }
+    return false;
+  }
+  bool rotate(Time now) {
+    const std::size_t n = contexts_.size();
+    for (std::size_t step = 1; step <= n; ++step) {
+      const std::size_t i = (static_cast<std::size_t>(current_ + 1) + step - 1) % n;
+      if (!contexts_[i].has_work()) continue;
+      if (static_cast<int>(i) != current_) switching_ = hardware_.switch_cost;
+      current_ = static_cast<int>(i);
+      slice_end_ = now + hardware_.slice;
+      return true;
+    }
+    return false;
+  }
+  static bool finish_events(Context& context, Time now) {
+    bool any = false;
+    for (std::size_t s = 0; s < context.streams.size(); ++s) {
+      while (!context.streams[s].empty() && context.streams[s].front().left <= 0) {
+        const auto done = std::move(context.streams[s].front().done);
+        context.streams[s].pop_front();
+        if (done) done(now);
+        any = true;
+      }
+    }
+    return any;
+  }
+  Hardware hardware_;
+  std::vector<Context> contexts_;
+  int current_ = -1;
+  Time slice_end_ = 0, switching_ = 0;
+  double busy_ = 0;
+};
+
+// One process: a program, its gate, and one context.
+struct Process {
+  std::size_t tenant = 0;
+  unsigned context = 0;
+  Program program;
+  std::mt19937_64 random{1};
+  // gate
+  struct Learned {
+    double ns = 0;
+    unsigned seen = 0, launched = 0;
+    Time solo_at = 0;
+  };
+  std::vector<Learned> learned;
+  double prior_ns = 100 * 1000.0;
+  struct Stream {
+    unsigned queued = 0;  // kernels not complete
+    double unmarked = 0;
+    Time open_since = 0;   // no stretch to come starts before
+    Time mark_start = 0;   // device time of the last marker event, once executed
+    bool marked = false;   // a start event is in place
+    unsigned markers = 0;  // in flight
+  };
+  std::vector<Stream> streams;
+  std::vector<std::pair<unsigned, ShareStretch>> ready;  // executed, not yet published, by stream
+  std::vector<ShareStretch> published;
+  double launched = 0, completed = 0, last_end = 0;
+  double progress = 0;  // predicted end
+  Time wanted_since = 0;
+  double gap = 1e9;
+  bool blocked = false, syncing = false, thinking = false;
+  Step held;
+  std::uint64_t epoch = 0;
+  unsigned queued = 0;
+  Time sync_began = 0;
+  std::vector<Time> steps;  // durations between syncs, for decode
+  Time step_began = 0;
+  double kernels_ns = 0;  // true device time of kernels completed
+};
+
+struct TenantModel {
+  ShareTerms terms;
+  bool present = true;
+  ShareGrant grant;
+  Time admitted_since = 0;
+  std::vector<std::size_t> processes;
+  std::vector<double> windows;  // served per window
+  double served_mark = 0;
+};
+
+class Machine {
+ public:
+  explicit Machine(ShareRules rules = {}, Hardware hardware = {}, bool limited = true)
+      : arbiter(rules), rules_(rules), hardware_(hardware), gpu_(hardware), limited_(limited) {}
+
+  std::size_t add_tenant(ShareTerms terms, const Program& program, unsigned copies = 1) {
+    tenants.push_back({});
+    const std::size_t index = tenants.size() - 1;
+    tenants[index].terms = terms;
+    arbiter.add(index + 1, terms, now);
+    for (unsigned i = 0; i < copies; ++i) {
+      Process process;
+      process.tenant = index;
+      process.context = gpu_.add_context();
+      process.program = program;
+      process.random.seed(1000 * index + i + 1);
+      processes.push_back(std::move(process));
+      tenants[index].processes.push_back(processes.size() - 1);
+      const std::size_t p = processes.size() - 1;
+      at(now + kUs * (p + 1), [this, p] { next(p); });
+    }
+    return index;
+  }
+  void remove_tenant(std::size_t index) {
+    tenants[index].present = false;
+    arbiter.remove(index + 1, now);
+    for (const std::size_t p : tenants[index].processes) {
+      ++processes[p].epoch;
+      processes[p].blocked = false;
+      gpu_.context(processes[p].context).streams.clear();
+    }
+    bell();
+  }
+  void at(Time when, std::function<void()> action) { events_.push({when, sequence_++, std::move(action)}); }
+
+  void run_until(Time end) {
+    if (!started_) {
+      started_ = true;
+      bell();
+      window_tick();
+    }
+    while (now < end) {
+      const Time next_event = events_.empty() ? end : std::min(end, events_.top().when);
+      if (next_event > now) {
+        now = gpu_.run(now, next_event);
+        if (now < next_event) continue;
+      }
+      while (!events_.empty() && events_.top().when <= now) {
+        auto action = std::move(const_cast<Event&>(events_.top()).action);
+        events_.pop();
+        action();
+      }
+    }
+  }
+
+  // Mean share of one tenant in the windows of one second from `from` on.
+  std::vector<double> shares(std::size_t tenant, std::size_t from = 2) const {
+    std::vector<double> result;
+    for (std::size_t i = from; i < tenants[tenant].windows.size(); ++i) {
+      result.push_back(tenants[tenant].windows[i] / static_cast<double>(kSecond) * 100);
+    }
+    return result;
+  }
+  double mean_share(std::size_t tenant, std::size_t from = 2) const {
+    const auto all = shares(tenant, from);
+    double sum = 0;
+    for (const double share : all) sum += share;
+    return all.empty() ? 0 : sum / static_cast<double>(all.size());
+  }
+  double busy() const { return gpu_.busy(); }
+
+  // Stops the daemon: nobody decides any more.
+  bool daemon_alive = true;
+  Time late_pass = 0;  // added to every pass of the daemon
+  Arbiter arbiter;
+  std::vector<TenantModel> tenants;
+  std::deque<Process> processes;
+  Time now = kMs;
+  std::uint64_t passes = 0;
+  std::function<void(Machine&)> before_observe;
+
+ private:
+  struct Event {
+    Time when;
+    std::uint64_t sequence;
+    std::function<void()> action;
+    bool operator<(const Event& other) const {
+      return when != other.when ? when > other.when : sequence > other.sequence;
+    }
+  };
+
+  Time latency() { return hardware_.wake + (hardware_.wake_noise > 0 ? random_() % hardware_.wake_noise : 0); }
+
+  void window_tick() {
+    at(now + kSecond, [this] {
+      for (TenantModel& tenant : tenants) {
+        double served = 0;
+        for (const std::size_t p : tenant.processes) served += gpu_.context(processes[p].context).served;
+        tenant.windows.push_back(served - tenant.served_mark);
+        tenant.served_mark = served;
+      }
+      window_tick();
+    });
+  }
+
+  void bell() {
+    if (bell_pending_) return;
+    bell_pending_ = true;
+    at(now + latency() + late_pass, [this] {
+      bell_pending_ = false;
+      pass();
+    });
+  }
+
+  void pass() {
+    if (!daemon_alive) return;
+    ++passes;
+    for (std::size_t i = 0; i < tenants.size(); ++i) {
+      if (!tenants[i].present) continue;
+      ShareClaim claim;
+      claim.processes = 0;
+      std::vector<ShareStretch> stretches;
+      std::uint64_t gap = ~0ull, ahead = 0;
+      for (const std::size_t p : tenants[i].processes) {
+        Process& process = processes[p];
+        claim.launched_ns += static_cast<std::uint64_t>(process.launched);
+        const auto progress = static_cast<std::uint64_t>(std::max(0.0, process.progress));
+        if (progress > now) ahead += progress - now;
+        claim.progress_ns = std::max(claim.progress_ns, progress);
+        claim.wanted_since_ns = std::max(claim.wanted_since_ns, process.wanted_since);
+        claim.blocked += process.blocked ? 1 : 0;
+        for (const auto& stream : process.streams) {
+          claim.streams += stream.queued > 0 ? 1 : 0;
+          if (stream.unmarked > 0 || stream.markers > 0 || !process.ready.empty()) {
+            claim.open_since_ns = std::min(claim.open_since_ns, stream.open_since);
+          }
+        }
+        claim.processes += process.blocked || process.queued > 0 ? 1 : 0;
+        gap = std::min(gap, static_cast<std::uint64_t>(process.gap));
+        stretches.insert(stretches.end(), process.published.begin(), process.published.end());
+        process.published.clear();
+      }
+      claim.gap_ns = gap;
+      if (ahead > 0) claim.progress_ns = now + ahead;
+      arbiter.observe(i + 1, claim, stretches, now);
+    }
+    const std::uint64_t deadline = arbiter.decide(now);
+    for (std::size_t i = 0; i < tenants.size(); ++i) {
+      if (!tenants[i].present) continue;
+      const ShareGrant before = tenants[i].grant;
+      tenants[i].grant = arbiter.grant(i + 1);
+      if (tenants[i].grant.admitted && !before.admitted) {
+        tenants[i].admitted_since = now;
+        for (const std::size_t p : tenants[i].processes) wake(p, latency());
+      }
+    }
+    if (deadline != kNever) {
+      const std::uint64_t turn = ++deadline_turn_;
+      at(std::max(deadline, now + kUs) + latency() / 2 + late_pass, [this, turn] {
+        if (turn == deadline_turn_) pass();
+      });
+    }
+  }
+
+  void wake(std::size_t p, Time in) {
+    const std::uint64_t epoch = processes[p].epoch;
+    at(now + in, [this, p, epoch] {
+      if (processes[p].epoch == epoch && processes[p].blocked) try_launch(p);
+    });
+  }
+
+  void next(std::size_t p) {
+    Process& process = processes[p];
+    if (!tenants[process.tenant].present) return;
+    const Step step = process.program(process.random);
+    const std::uint64_t epoch = process.epoch;
+    switch (step.kind) {
+      case Step::kThink:
+        at(now + step.ns, [this, p, epoch] {
+          if (processes[p].epoch == epoch) next(p);
+        });
+        break;
+      case Step::kSync:
+        poll(process);
+        for (unsigned s = 0; s < process.streams.size(); ++s) mark(p, s);
+        if (tenants[process.tenant].grant.contended && process.gap >= 300e3) bell();
+        if (process.queued == 0) {
+          at(now + kUs, [this, p, epoch] {
+            if (processes[p].epoch == epoch) next(p);
+          });
+        } else {
+          process.syncing = true;
+        }
+        break;
+      case Step::kLaunch:
+        process.held = step;
+        if (process.step_began == 0) process.step_began = now;
+        try_launch(p);
+        break;
+    }
+  }
+
+  double estimate(Process& process, unsigned key) {
+    if (process.learned.size() <= key) process.learned.resize(key + 1);
+    return process.learned[key].ns <= 0 ? process.prior_ns : process.learned[key].ns;
+  }
+
+  void poll(Process& process) {
+    for (const auto& [s, stretch] : process.ready) {
+      process.completed += static_cast<double>(stretch.estimated_ns);
+      process.last_end = std::max(process.last_end, static_cast<double>(stretch.end_ns));
+      if (stretch.end_ns > 0) process.streams[s].open_since = stretch.end_ns;
+      process.published.push_back(stretch);
+    }
+    if (!process.ready.empty()) {
+      // What is left, counted from the last event that is known to have passed.
+      const ShareGrant& grant = tenants[process.tenant].grant;
+      const double left = (process.launched - process.completed) * grant.scale;
+      process.progress = std::max(static_cast<double>(now), process.last_end + left);
+      process.ready.clear();
+    }
+    if (process.queued == 0) process.progress = std::min(process.progress, static_cast<double>(now));
+  }
+
+  void mark(std::size_t p, unsigned s) {
+    Process& process = processes[p];
+    auto& stream = process.streams[s];
+    if (stream.unmarked <= 0) return;
+    const double estimated = stream.unmarked;
+    stream.unmarked = 0;
+    ++stream.markers;
+    gpu_.push(process.context, s,
+              {0, [this, p, s, estimated](Time when) {
+                 Process& mine = processes[p];
+                 auto& my_stream = mine.streams[s];
+                 --my_stream.markers;
+                 mine.ready.push_back({s, {my_stream.mark_start, when, static_cast<std::uint64_t>(estimated)}});
+                 my_stream.mark_start = when;
+                 if (my_stream.queued == 0) my_stream.marked = false;
+               }});
+  }
+
+  void try_launch(std::size_t p) {
+    Process& process = processes[p];
+    const Step step = process.held;
+    TenantModel& tenant = tenants[process.tenant];
+    if (process.streams.size() <= step.stream) process.streams.resize(step.stream + 1);
+    poll(process);
+    const double scale = tenant.grant.scale;
+    const double moment = static_cast<double>(now);
+    const double estimated = estimate(process, step.key);
+    const double ahead = rules_.subtract_progress ? std::max(0.0, process.progress - moment)
+                                                  : static_cast<double>(process.queued) * estimated * scale;
+    if (!process.blocked && process.queued == 0) {
+      if (process.progress > 0) process.gap += 0.2 * (std::min(moment - process.progress, 5e6) - process.gap);
+      if (process.wanted_since == 0 || moment > process.progress) process.wanted_since = now;
+      if (tenant.grant.admitted && !tenant.grant.known && moment > process.progress + 500e3) bell();
+    }
+    // A function never measured: one launch at a time until the first has told.
+    const bool unknown = process.learned[step.key].ns <= 0 && process.learned[step.key].launched > 0;
+    if (limited_ &&
+        !(tenant.grant.admitted && !unknown &&
+          (ahead < static_cast<double>(tenant.grant.window_ns) || process.streams[step.stream].queued == 0))) {
+      const bool first = !process.blocked;
+      process.blocked = true;
+      if (first) {
+        for (unsigned s = 0; s < process.streams.size(); ++s) mark(p, s);
+      }
+      if (!tenant.grant.admitted) {
+        if (first || !tenant.grant.known) bell();
+        bool in_flight = false;
+        for (const auto& each : process.streams) in_flight = in_flight || each.markers > 0;
+        wake(p, in_flight ? static_cast<Time>(std::max(200e3, ahead + 100e3)) : 100 * kMs);
+      } else {
+        wake(p, static_cast<Time>(std::max(20e3, ahead - 0.6 * static_cast<double>(tenant.grant.window_ns))) +
+                    latency() / 2);
+      }
+      return;
+    }
+    process.blocked = false;
+    ++process.epoch;
+    auto& stream = process.streams[step.stream];
+    if (stream.marked && stream.queued == 0 && stream.unmarked > 0) {
+      // Drained without a marker behind it: known by its estimate only.
+      process.ready.push_back({step.stream, {0, 0, static_cast<std::uint64_t>(stream.unmarked)}});
+      stream.unmarked = 0;
+      stream.marked = false;
+    }
+    if (!stream.marked) {
+      stream.marked = true;
+      stream.open_since = now;
+      gpu_.push(process.context, step.stream,
+                {0, [this, p, s = step.stream](Time when) { processes[p].streams[s].mark_start = when; }});
+    }
+    process.launched += estimated;
+    ++process.learned[step.key].launched;
+    process.progress = std::max(process.progress, moment) + estimated * scale;
+    stream.unmarked += estimated;
+    ++stream.queued;
+    ++process.queued;
+    auto began = std::make_shared<Time>(0);
+    gpu_.push(process.context, step.stream, {0, [began](Time when) { *began = when; }});
+    gpu_.push(
+        process.context, step.stream,
+        {static_cast<double>(step.ns), [this, p, s = step.stream, key = step.key, ns = step.ns, began](Time when) {
+           Process& mine = processes[p];
+           auto& learned = mine.learned[key];
+           const double wall = static_cast<double>(when - *began);
+           const bool solo = tenants[mine.tenant].admitted_since + kMs < *began && tenants[mine.tenant].grant.admitted;
+           if (learned.seen < 8 || learned.seen % 32 == 0 || ns > 2 * kMs) {
+             if (solo || learned.ns <= 0 || learned.solo_at + kSecond < when) {
+               // Down fast, up slowly: interruptions only ever make a kernel look longer.
+               const double sample = learned.ns <= 0 ? wall : std::min(wall, 2 * learned.ns + 10e3);
+               const double gain = learned.ns <= 0 ? 1 : sample < learned.ns ? 0.3 : 0.1;
+               learned.ns += gain * (sample - learned.ns);
+               if (solo) learned.solo_at = when;
+             }
+           }
+           ++learned.seen;
+           mine.kernels_ns += static_cast<double>(ns);
+           --mine.streams[s].queued;
+           if (--mine.queued == 0 && mine.syncing) {
+             mine.syncing = false;
+             const std::uint64_t epoch = mine.epoch;
+             at(when + 15 * kUs, [this, p, epoch] {
+               Process& synced = processes[p];
+               if (synced.epoch != epoch) return;
+               poll(synced);
+               if (synced.step_began != 0) synced.steps.push_back(now - synced.step_began);
+               synced.step_began = 0;
+               next(p);
+             });
+           }
+         }});
+    if (stream.unmarked > 400e3) mark(p, step.stream);
+    const std::uint64_t epoch = process.epoch;
+    at(now + 2 * kUs, [this, p, epoch] {
+      if (processes[p].epoch == epoch) next(p);
+    });
+  }
+
+  ShareRules rules_;
+  Hardware hardware_;
+  Gpu gpu_;
+  bool limited_;
+  bool started_ = false;
+  bool bell_pending_ = false;
+  std::uint64_t deadline_turn_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::mt19937_64 random_{7};
+  std::priority_queue<Event> events_;
+};
+
+// The programs of the document: each returns its steps one by one.
+inline Program training(Time least = 50 * kUs, Time most = 2 * kMs, unsigned depth = 200, Time think = 300 * kUs) {
+  return [=, i = 0u](std::mt19937_64& random) mutable -> Step {
+    if (i < depth) {
+      const unsigned key = i++ % 16;
+      const double part = static_cast<double>(key) / 15;
+      const double mean =
+          static_cast<double>(least) * std::pow(static_cast<double>(most) / static_cast<double>(least), part);
+      const double drift = 0.95 + 0.1 * static_cast<double>(random() % 1000) / 1000;
+      return {Step::kLaunch, static_cast<Time>(mean * drift), 0, key};
+    }
+    if (i++ == depth) return {Step::kSync, 0, 0, 0};
+    i = 0;
+    return {Step::kThink, think, 0, 0};
+  };
+}
+inline Program decode(unsigned kernels = 60, Time mean = 20 * kUs, Time think = 150 * kUs) {
+  return [=, i = 0u](std::mt19937_64&) mutable -> Step {
+    if (i < kernels) return {Step::kLaunch, mean / 4 + (mean * 3 / 2) * (i % 8) / 7, 0, i++ % 8};
+    if (i++ == kernels) return {Step::kSync, 0, 0, 0};
+    i = 0;
+    return {Step::kThink, think, 0, 0};
+  };
+}
+inline Program batch(Time least = 5 * kMs, Time most = 20 * kMs) {
+  return [=, i = 0u](std::mt19937_64&) mutable -> Step {
+    const unsigned key = i++ % 4;
+    return {Step::kLaunch, least + (most - least) * key / 3, 0, key};
+  };
+}
+inline Program graphs(Time each = 8 * kMs) {
+  return [=](std::mt19937_64&) -> Step { return {Step::kLaunch, each, 0, 0}; };
+}
+inline Program sync_each(Time kernel = 1 * kMs, Time think = 80 * kUs) {
+  return [=, i = 0u](std::mt19937_64&) mutable -> Step {
+    switch (i++ % 3) {
+      case 0:
+        return {Step::kLaunch, kernel, 0, 0};
+      case 1:
+        return {Step::kSync, 0, 0, 0};
+      default:
+        return {Step::kThink, think, 0, 0};
+    }
+  };
+}
+inline Program many_streams(unsigned streams = 4, Time kernel = 400 * kUs, unsigned depth = 200) {
+  return [=, i = 0u](std::mt19937_64&) mutable -> Step {
+    if (i < depth) {
+      const unsigned n = i++;
+      return {Step::kLaunch, kernel * (2 + n % 3) / 3, n % streams, n % 3};
+    }
+    i = 0;
+    return {Step::kSync, 0, 0, 0};
+  };
+}
+
+}  // namespace tensor_fusion::pool::model
