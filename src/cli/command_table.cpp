@@ -1,0 +1,188 @@
+#include "cli/command_table.h"
+
+#include <array>
+
+namespace tensor_fusion::cli {
+namespace {
+
+using enum OptionKind;
+
+constexpr std::string_view kGpuHelp =
+    "use this GPU: its index, its UUID, or its model name (`h100`); may be given more than once";
+
+constexpr std::array kGlobal{
+    Option{"state", '\0', kValue, "FOLDER",
+           "the state directory of the hypervisor to talk to (`TENSOR_FUSION_STATE` unless said)", Offer::kFiles},
+    Option{"output", 'o', kValue, "FORMAT", "`table` for people (the default) or `json` for programs", Offer::kWords,
+           "table json"},
+    Option{"help", 'h', kFlag, "", "show the help of a command"},
+};
+
+constexpr std::array kRunOptions{
+    Option{"vram", 'm', kValue, "SIZE", "memory limit on each GPU: `8Gi`, `8G`, `512Mi`, or a part of the card, `50%`"},
+    Option{"compute", 'c', kValue, "SHARE",
+           "the most compute the slice may use on each GPU: `40%` of the card's time, or `20tflops`"},
+    Option{"compute-request", 'r', kValue, "SHARE",
+           "the compute the slice is certain to get when it wants it; between this and `--compute` it is lent"},
+    Option{"gpu", 'g', kRepeated, "GPU", kGpuHelp, Offer::kDevices},
+    Option{"gpus", 'n', kValue, "N", "the number of different GPUs, each cut to the same limits (1 unless said)"},
+    Option{"qos", 'q', kValue, "CLASS", "who is served first when several want lent compute", Offer::kWords,
+           "low medium high critical"},
+    Option{"name", '\0', kValue, "NAME", "name of the slice, unique on this machine; made up when left out"},
+    Option{"wait", 'w', kFlag, "", "wait in line until the slice fits, instead of failing"},
+    Option{"env", 'e', kRepeated, "NAME=VALUE", "set a variable for the program; `NAME` alone removes it"},
+    Option{"detach", 'd', kFlag, "",
+           "start the program in the background, keep its output for `tensor-fusion logs`, and print its name"},
+    Option{"no-namespace", '\0', kFlag, "",
+           "do not make a mount namespace: limit through `LD_PRELOAD` only, which a child can take off"},
+    Option{"allow-unlimited", '\0', kFlag, "",
+           "run the program even when it cannot be limited (a static or musl binary); it is then only watched"},
+};
+constexpr std::array kRunExamples{
+    Example{"tensor-fusion run --vram 2Gi --compute 30% -- python train.py",
+            "a slice of 2 GiB and 30 % of the time of the card that fits best"},
+    Example{"tensor-fusion run --vram 50% --compute-request 20% --compute 100% -- ./serve",
+            "at least 20 % of a card, all of it while nobody else wants it"},
+    Example{"tensor-fusion run --gpus 2 --vram 16Gi --compute 50% --wait -- torchrun train.py",
+            "half of two cards, waiting in line when they are taken"},
+    Example{"tensor-fusion run -d --name night --vram 4Gi -- python sweep.py",
+            "in the background; `tensor-fusion logs night` shows what it prints"},
+};
+
+constexpr std::array kTopOptions{
+    Option{"once", '1', kFlag, "", "print the table once and end"},
+    Option{"interval", 'i', kValue, "SECONDS", "time between two pictures (1 unless said; 0.2 to 60)"},
+};
+
+constexpr std::array kLimitOptions{
+    Option{"vram", 'm', kValue, "SIZE", "new memory limit; memory already held above it stays, new allocations fail"},
+    Option{"compute", 'c', kValue, "SHARE", "new cap on compute"},
+    Option{"compute-request", 'r', kValue, "SHARE", "new certain compute"},
+};
+constexpr std::array kLimitExamples{
+    Example{"tensor-fusion limit night --compute 60%", "let the running slice `night` use more of its card"},
+};
+
+constexpr std::array kKillOptions{
+    Option{"signal", 's', kValue, "SIGNAL", "which signal: a name (`INT`) or a number (`TERM` unless said)",
+           Offer::kWords, "TERM KILL INT HUP QUIT USR1 USR2 STOP CONT"},
+};
+
+constexpr std::array kLogsOptions{
+    Option{"follow", 'f', kFlag, "", "keep printing what is added, until the slice ends"},
+    Option{"tail", 't', kValue, "LINES", "only the last lines"},
+};
+
+constexpr std::array kEventsOptions{
+    Option{"slice", 's', kValue, "NAME", "only those of this slice", Offer::kSlices},
+    Option{"tail", 't', kValue, "LINES", "only the last ones"},
+};
+
+constexpr std::array kBenchOptions{
+    Option{"list", 'l', kFlag, "", "name the benchmarks and end"},
+};
+
+constexpr std::array kHypervisorOptions{
+    Option{"foreground", 'f', kFlag, "", "stay in the foreground (what systemd wants); this is also the default"},
+    Option{"idle-exit", '\0', kFlag, "", "end by itself when no slice has been left for a while; `run` starts it so"},
+    Option{"stop", '\0', kFlag, "", "ask the running hypervisor to end; slices keep their last limits"},
+};
+
+constexpr std::array kHelpOptions{
+    Option{"man", '\0', kFlag, "", "print the manual page (roff), for `man -l -`"},
+    Option{"markdown", '\0', kFlag, "", "print the reference page (Markdown)"},
+};
+
+constexpr std::span<const Option> kNoOptions{};
+constexpr std::span<const Example> kNoExamples{};
+
+constexpr std::array kCommands{
+    Command{"run", "[OPTION…] [--] PROGRAM [ARGUMENT…]", "run a program in a slice of a GPU",
+            "Asks the hypervisor for a slice (and starts a hypervisor when none is running), then becomes PROGRAM. The "
+            "program keeps its terminal, its standard streams, its signals and its exit code: nothing stands between.\n"
+            "\n"
+            "`--compute 40%` alone is both what the slice is certain of and the most it gets. `--compute-request 40%` "
+            "alone is certain of 40 % and may borrow the whole card. Without either, the slice is certain of nothing "
+            "and may use what others leave. Without `--vram` it may use all the memory of its share of the card: "
+            "see the guide, `docs/guide/run.md`.\n"
+            "\n"
+            "As root, or where the kernel lets users make user namespaces, the program gets a private view of a few "
+            "files: `/etc/ld.so.preload` with the limiter added, its own pages at `/run/tensor-fusion/slice`, and GPUs "
+            "that were not granted cannot be opened. Elsewhere the limiter is loaded through `LD_PRELOAD`, and a notice "
+            "says so.",
+            kRunOptions, kRunExamples, 1, ~0u, true, Offer::kPrograms},
+    Command{"ps", "[NAME…]", "list slices: their limits and what they use",
+            "Shares are parts of the device's time over the last second, as measured by the hypervisor.", kNoOptions,
+            kNoExamples, 0, ~0u, false, Offer::kSlices},
+    Command{"top", "[OPTION…]", "watch devices and slices live",
+            "Keys: q ends, arrows or j and k choose a slice, s changes the order, p pauses.", kTopOptions, kNoExamples, 0, 0},
+    Command{"devices", "", "list GPUs: what is free, granted and used", "", kNoOptions, kNoExamples, 0, 0},
+    Command{"limit", "NAME [OPTION…]", "change the limits of a running slice",
+            "Takes effect at once, without restarting the program. What is left out stays as it is.", kLimitOptions,
+            kLimitExamples, 1, 1, false, Offer::kSlices},
+    Command{"kill", "NAME… [OPTION…]", "send a signal to all processes of a slice", "", kKillOptions, kNoExamples, 1, ~0u,
+            false, Offer::kSlices},
+    Command{"logs", "NAME [OPTION…]", "show the output of a slice started with `run --detach`", "", kLogsOptions,
+            kNoExamples, 1, 1, false, Offer::kSlices},
+    Command{"events", "[OPTION…]", "list what happened: slices, limits, alarms", "", kEventsOptions, kNoExamples, 0, 0},
+    Command{"doctor", "[PROGRAM]", "say what would stop slices from working here, and what to do",
+            "Ends with 0 when nothing would, else with 1. With PROGRAM it also says whether that program can be limited.",
+            kNoOptions, kNoExamples, 0, 1, false, Offer::kPrograms},
+    Command{"bench", "[NAME…]", "measure the limiter and the shares on this machine's card", "", kBenchOptions,
+            kNoExamples, 0, ~0u, false, Offer::kWords, "limiter share memory start hypervisor"},
+    Command{"hypervisor", "[OPTION…]", "run the daemon that owns the limits of this machine",
+            "`run` starts one when it is needed; a systemd unit can own it instead.", kHypervisorOptions, kNoExamples, 0,
+            0},
+    Command{"version", "", "print the version", "", kNoOptions, kNoExamples, 0, 0},
+    Command{"completion", "SHELL", "print the completion script for bash, zsh or fish",
+            "For bash: `source <(tensor-fusion completion bash)`.", kNoOptions, kNoExamples, 1, 1, false, Offer::kWords,
+            "bash zsh fish"},
+    Command{"help", "[COMMAND]", "show help", "", kHelpOptions, kNoExamples, 0, 1},
+};
+
+constexpr std::array kExitCodes{
+    ExitCodeRow{kExitOk, "done", false},
+    ExitCodeRow{kExitProblem, "something failed that should not; for `doctor` and `bench`: something was found wanting", true},
+    ExitCodeRow{kExitUsage, "the command line, or a value in it, means nothing; nothing was done", false},
+    ExitCodeRow{10, "the slice would fit this machine, but not now (`run --wait` waits)", true},
+    ExitCodeRow{11, "the request can never be met here: it is larger than the card", true},
+    ExitCodeRow{12, "no slice, GPU or kept output of that name", true},
+    ExitCodeRow{13, "a slice of that name exists already", true},
+    ExitCodeRow{14, "another hypervisor already runs on this state directory", true},
+    ExitCodeRow{15, "not allowed: another user's slice or hypervisor, or a file that may not be opened", true},
+    ExitCodeRow{16, "the state directory is full", true},
+    ExitCodeRow{17, "the state directory cannot be written", true},
+    ExitCodeRow{18, "the hypervisor does not answer, and none could be started", true},
+    ExitCodeRow{19, "no GPU, or no driver for it", true},
+    ExitCodeRow{20, "the hypervisor is of a version this program does not understand", true},
+    ExitCodeRow{kExitCannotLimit,
+                "the program cannot be limited (static, musl, 32-bit, old glibc, limiter missing), so it was not started",
+                true},
+    ExitCodeRow{kExitNotExecutable, "`run`: the program was found but cannot be executed", false},
+    ExitCodeRow{kExitNoProgram, "`run`: the program was not found", false},
+};
+
+constexpr std::array kVariables{
+    Variable{"TENSOR_FUSION_STATE",
+             "where the hypervisor keeps its state and its socket, for a hypervisor beside the machine's own"},
+    Variable{"TENSOR_FUSION_LIMITER", "the limiter library to use instead of the one installed with this program"},
+    Variable{"TENSOR_FUSION_SIM", "the simulated machine to use, such as `2xh100`; kept for the program"},
+    Variable{"TENSOR_FUSION_SLICE", "set by `run` where it cannot make a mount namespace: the slice's directory"},
+    Variable{"NO_COLOR", "no colours, when set to anything"},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+std::span<const Option> global_options() { return kGlobal; }
+std::span<const ExitCodeRow> exit_codes() { return kExitCodes; }
+std::span<const Variable> environment_variables() { return kVariables; }
+
+const Command* find_command(std::string_view name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+}  // namespace tensor_fusion::cli

@@ -1,0 +1,123 @@
+#include "cli/context.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "system/fd.h"
+#include "system/file.h"
+#include "system/unix_socket.h"
+
+namespace tensor_fusion::cli {
+namespace {
+
+constexpr const char* kMachineState = "/run/tensor-fusion";  // of the hypervisor that root runs for everybody
+
+// A user without a hypervisor of their own shares the machine's when there is one.
+std::string find_state(const std::optional<std::string>& chosen) {
+  if (chosen) return node::hypervisor::state_directory(*chosen);
+  if (environment(node::hypervisor::kStateVariable) || ::geteuid() == 0) return node::hypervisor::state_directory();
+  const std::string socket = fmt::format("{}/{}", kMachineState, node::hypervisor::kSocketName);
+  if (::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket)) return kMachineState;
+  return node::hypervisor::state_directory();
+}
+
+}  // namespace
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+Context::Context(Invocation invocation, std::string program) : invocation_(std::move(invocation)) {
+  std::error_code error;
+  auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) self = std::filesystem::absolute(program, error);
+  program_folder_ = self.parent_path().string();
+  state_ = find_state(invocation_.value("state"));
+}
+
+view::Style Context::style() const {
+  view::Style style;
+  if (::isatty(STDOUT_FILENO) == 0) return style;
+  style.colours = !environment("NO_COLOR") && environment("TERM").value_or("dumb") != "dumb";
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) style.width = size.ws_col;
+  return style;
+}
+
+base::Result<node::hypervisor::Client> Context::connect() const { return node::hypervisor::Client::connect(state_); }
+
+// A hypervisor started by this process would be its child, and so the child of the program that `run` becomes. So a
+// process between the two starts it and ends; what it has to say comes back through a pipe.
+base::Result<node::hypervisor::Client> Context::ensure_running() const {
+  auto client = connect();
+  if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::unexpected(system::error_of("make", "a pipe", errno));
+  const system::Fd reader(ends[0]);
+  system::Fd writer(ends[1]);
+  const pid_t starter = ::fork();
+  if (starter < 0) return std::unexpected(system::error_of("start", "a process", errno));
+  if (starter == 0) {
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    const auto started = node::hypervisor::Client::ensure_running(
+        {.state = state_, .hypervisor_command = {self.string(), "hypervisor", "--state", state_, "--idle-exit"}});
+    if (started) ::_exit(0);
+    const std::string& message = started.error().message;
+    if (::write(writer.get(), message.data(), message.size()) < 0) ::_exit(exit_code_of(base::ErrorCode::kInternal));
+    ::_exit(exit_code_of(started.error().code));
+  }
+  writer.reset();
+  std::string message;
+  std::array<char, 512> part{};
+  for (ssize_t got = 0; (got = ::read(reader.get(), part.data(), part.size())) > 0 || (got < 0 && errno == EINTR);) {
+    if (got > 0) message.append(part.data(), static_cast<std::size_t>(got));
+  }
+  int status = 0;
+  while (::waitpid(starter, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return connect();
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of(base::ErrorCode::kInternal);
+  return base::fail(static_cast<base::ErrorCode>(code), message);
+}
+
+void Context::print(std::string_view text) const {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      if (errno != EPIPE) std::fprintf(stderr, "tensor-fusion: cannot write the output: %s\n", std::strerror(errno));
+      ::_exit(errno == EPIPE ? kExitOk : kExitProblem);
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void Context::print_json(const base::Json& value) const { print(value.pretty() + "\n"); }
+
+int Context::fail(int code, std::string_view message) const {
+  const int status = invocation_.command != nullptr && invocation_.command->takes_program ? run_exit_code(code) : code;
+  if (json()) {
+    const auto error = base::Json::object({{"error", base::Json::object({{"exit_code", status}, {"message", message}})}});
+    std::fprintf(stderr, "%s\n", error.dump().c_str());
+  } else {
+    std::fprintf(stderr, "tensor-fusion: %s\n", view::printable(message).c_str());
+  }
+  return status;
+}
+
+int Context::fail(const base::Error& error) const { return fail(exit_code_of(error.code), error.message); }
+
+}  // namespace tensor_fusion::cli

@@ -1,0 +1,109 @@
+#include "cli/limiter_library.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/text.h"
+#include "cli/elf.h"
+#include "system/file.h"
+
+namespace tensor_fusion::cli {
+namespace {
+
+constexpr std::size_t kLargestLimiter = 16u << 20;
+
+// FNV-1a: tells versions apart, no more is asked of it. Equal names are compared byte by byte before they are trusted.
+std::uint64_t hash_of(std::string_view bytes) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
+  return hash;
+}
+
+bool allows_execution(const std::string& folder) {
+  struct statvfs status{};
+  return ::statvfs(folder.c_str(), &status) == 0 && (status.f_flag & ST_NOEXEC) == 0;
+}
+
+bool names(std::string_view list, std::string_view library, std::string_view separators) {
+  while (!list.empty()) {
+    const auto end = std::min(list.find_first_of(separators), list.size());
+    if (list.substr(0, end) == library) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> LimiterLibrary::places(const std::string& program_folder) {
+  // An installation keeps it in lib/tensor-fusion, a build folder beside bin/.
+  return {fmt::format("{}/../lib/tensor-fusion/{}", program_folder, kLimiterFile),
+          fmt::format("{}/../lib/{}", program_folder, kLimiterFile), fmt::format("{}/{}", program_folder, kLimiterFile)};
+}
+
+std::expected<LimiterLibrary, std::string> LimiterLibrary::load(const std::string& chosen, const std::string& program_folder) {
+  std::string path = chosen;
+  if (path.empty()) {
+    for (const std::string& place : places(program_folder)) {
+      if (system::exists(place)) path = place;
+      if (!path.empty()) break;
+    }
+  }
+  if (path.empty()) {
+    return std::unexpected(fmt::format("the limiter library {} is missing beside this program (looked in {}); install it again, or name it with {}",
+                                       kLimiterFile, places(program_folder).front(), kLimiterVariable));
+  }
+  auto bytes = system::read_file(path, kLargestLimiter);
+  if (!bytes) return std::unexpected(fmt::format("the limiter library cannot be read, so nothing would be limited: {}", bytes.error().message));
+  const auto head = std::span(reinterpret_cast<const std::uint8_t*>(bytes->data()), bytes->size());
+  const auto elf = inspect_elf(head);
+  if (!elf || !elf->is_64_bit) {
+    return std::unexpected(fmt::format("the limiter library `{}` is damaged (no 64-bit ELF file); install it again", path));
+  }
+  return LimiterLibrary(std::move(path), std::move(*bytes));
+}
+
+unsigned LimiterLibrary::needs_glibc() const { return newest_glibc(bytes_); }
+
+std::string LimiterLibrary::versioned_name() const { return fmt::format("limiter-{:016x}.so", hash_of(bytes_)); }
+
+std::expected<std::string, std::string> LimiterLibrary::keep(const std::vector<std::string>& folders) const {
+  std::string why = "no folder to put it in";
+  for (const std::string& folder : folders) {
+    if (auto made = system::make_directories(folder, 0755); !made) {
+      why = made.error().message;
+      continue;
+    }
+    if (!allows_execution(folder)) {
+      why = fmt::format("`{}` is mounted noexec", folder);
+      continue;
+    }
+    const std::string path = fmt::format("{}/{}", folder, versioned_name());
+    if (const auto present = system::read_file(path, kLargestLimiter); present && *present == bytes_) return path;
+    if (auto written = system::replace_file(path, bytes_, 0755); !written) {
+      why = written.error().message;
+      continue;
+    }
+    return path;
+  }
+  return std::unexpected(fmt::format("the limiter cannot be kept anywhere: {}", why));
+}
+
+std::string merged_preload(const std::string& present, const std::string& library) {
+  std::string merged = present;
+  if (!merged.empty() && merged.back() != '\n') merged.push_back('\n');
+  for (const std::string_view line : base::split(present, '\n')) {
+    if (names(line.substr(0, line.find('#')), library, ": \t\r")) return merged;
+  }
+  return merged + library + "\n";
+}
+
+std::string merged_preload_variable(const std::string& present, const std::string& library) {
+  if (present.empty()) return library;
+  return names(present, library, ": ") ? present : present + ":" + library;
+}
+
+}  // namespace tensor_fusion::cli

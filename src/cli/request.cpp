@@ -1,0 +1,127 @@
+#include "cli/request.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "base/id.h"
+#include "base/text.h"
+
+namespace tensor_fusion::cli {
+namespace {
+
+using base::ErrorCode;
+using base::Result;
+
+struct SignalName {
+  std::string_view name;
+  int number;
+};
+constexpr std::array kSignals{
+    SignalName{"TERM", SIGTERM}, SignalName{"KILL", SIGKILL}, SignalName{"INT", SIGINT},   SignalName{"HUP", SIGHUP},
+    SignalName{"QUIT", SIGQUIT}, SignalName{"USR1", SIGUSR1}, SignalName{"USR2", SIGUSR2}, SignalName{"STOP", SIGSTOP},
+    SignalName{"CONT", SIGCONT}, SignalName{"ABRT", SIGABRT}, SignalName{"ALRM", SIGALRM}, SignalName{"WINCH", SIGWINCH},
+};
+
+template <typename T>
+Result<std::optional<T>> read(const Invocation& invocation, std::string_view option, Result<T> (*parser)(std::string_view)) {
+  const auto text = invocation.value(option);
+  if (!text) return std::nullopt;
+  auto value = parser(*text);
+  if (!value) return base::fail(ErrorCode::kUsage, fmt::format("--{}: {}", option, value.error().message));
+  return *value;
+}
+
+// Where both are parts of a card, or both are speeds, the smaller must not stand above the larger.
+Result<void> check_order(const std::optional<base::Compute>& request, const std::optional<base::Compute>& limit) {
+  if (!request || !limit || request->index() != limit->index()) return {};
+  if (*request > *limit) {
+    return base::fail(ErrorCode::kUsage, fmt::format("--compute-request {} is more than --compute {}; a slice cannot be certain of more than it may use",
+                                                     base::to_text(*request), base::to_text(*limit)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation) {
+  node::hypervisor::RunRequest request;
+  auto vram = read(invocation, "vram", base::parse_memory);
+  if (!vram) return std::unexpected(vram.error());
+  auto compute = read(invocation, "compute", base::parse_compute);
+  if (!compute) return std::unexpected(compute.error());
+  auto floor = read(invocation, "compute-request", base::parse_compute);
+  if (!floor) return std::unexpected(floor.error());
+  if (auto order = check_order(*floor, *compute); !order) return std::unexpected(order.error());
+  request.vram = *vram;
+  request.compute = *compute;
+  request.compute_request = *floor;
+  request.gpu = base::join(invocation.values("gpu"), ",");
+  request.qos = invocation.value("qos").value_or("");
+  if (const auto gpus = invocation.value("gpus")) {
+    auto count = count_of("--gpus", *gpus, 1, kMostGpus);
+    if (!count) return std::unexpected(count.error());
+    request.gpus = *count;
+  } else {
+    const auto named = base::split(request.gpu, ',').size();
+    request.gpus = static_cast<unsigned>(named);
+  }
+  if (const auto name = invocation.value("name")) {
+    auto checked = base::check_name(*name);
+    if (!checked) return base::fail(ErrorCode::kUsage, fmt::format("--name: {}", checked.error().message));
+    request.name = *checked;
+  }
+  request.command = base::join(invocation.arguments, " ");
+  return request;
+}
+
+Result<node::hypervisor::LimitRequest> limit_request_of(const Invocation& invocation) {
+  node::hypervisor::LimitRequest request;
+  request.tenant = invocation.arguments.front();
+  auto vram = read(invocation, "vram", base::parse_memory);
+  if (!vram) return std::unexpected(vram.error());
+  auto compute = read(invocation, "compute", base::parse_compute);
+  if (!compute) return std::unexpected(compute.error());
+  auto floor = read(invocation, "compute-request", base::parse_compute);
+  if (!floor) return std::unexpected(floor.error());
+  if (auto order = check_order(*floor, *compute); !order) return std::unexpected(order.error());
+  request.vram = *vram;
+  request.compute = *compute;
+  request.compute_request = *floor;
+  if (!request.vram && !request.compute && !request.compute_request) {
+    return base::fail(ErrorCode::kUsage, "nothing to change: give --vram, --compute or --compute-request");
+  }
+  return request;
+}
+
+Result<int> signal_of(const std::string& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) {
+    if (number > 0 && number < NSIG) return number;
+    return base::fail(ErrorCode::kUsage, fmt::format("there is no signal {}; signals go from 1 to {}", number, NSIG - 1));
+  }
+  std::string_view name = text;
+  if (base::lower(name.substr(0, 3)) == "sig") name.remove_prefix(3);
+  std::vector<std::string_view> names;
+  for (const SignalName& row : kSignals) {
+    if (base::lower(row.name) == base::lower(name)) return row.number;
+    names.push_back(row.name);
+  }
+  return base::fail(ErrorCode::kUsage, fmt::format("there is no signal `{}`{}", text, suggestion(name, names)));
+}
+
+Result<unsigned> count_of(const std::string& option, const std::string& text, unsigned least, unsigned most) {
+  unsigned count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < least || count > most) {
+    return base::fail(ErrorCode::kUsage, fmt::format("{} must be a whole number from {} to {}, not `{}`", option, least, most, text));
+  }
+  return count;
+}
+
+}  // namespace tensor_fusion::cli

@@ -1,0 +1,281 @@
+#include "cli/run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/text.h"
+#include "cli/limiter_library.h"
+#include "cli/program.h"
+#include "cli/request.h"
+#include "cli/slice_view.h"
+#include "contract/grant.h"
+#include "system/fd.h"
+#include "system/file.h"
+#include "view/device.h"
+
+namespace tensor_fusion::cli {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+namespace hypervisor = node::hypervisor;
+
+constexpr std::uint64_t kWaitForeverMs = std::uint64_t{365} * 24 * 3600 * 1000;
+constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
+
+struct Failure {
+  int code;
+  std::string message;
+};
+template <typename T>
+using Step = std::expected<T, Failure>;
+
+std::unexpected<Failure> stop(int code, std::string message) { return std::unexpected(Failure{code, std::move(message)}); }
+std::unexpected<Failure> stop(const Error& error) { return stop(exit_code_of(error.code), error.message); }
+
+void notice(std::string_view text) { std::fprintf(stderr, "tensor-fusion: %.*s\n", static_cast<int>(text.size()), text.data()); }
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
+  return all;
+}
+
+// Device files of this machine that the slice was not given.
+base::Result<std::vector<std::string>> hidden_devices(hypervisor::Client& client, const hypervisor::RunReply& reply) {
+  auto all = client.devices();
+  if (!all) return std::unexpected(all.error());
+  std::vector<std::string> granted = reply.shared_device_files;
+  for (const auto& device : reply.devices) granted.insert(granted.end(), device.device_files.begin(), device.device_files.end());
+  std::vector<std::string> hidden;
+  for (const view::Device& device : view::devices_from(*all)) {
+    if (device.node.empty() || std::ranges::find(granted, device.node) != granted.end()) continue;
+    if (std::ranges::find(reply.devices, device.uuid, &hypervisor::RunDevice::uuid) == reply.devices.end()) hidden.push_back(device.node);
+  }
+  return hidden;
+}
+
+// Where a copy of the limiter may live when there is no view to put it into.
+std::vector<std::string> limiter_folders(const std::string& state) {
+  std::vector<std::string> folders{state + "/limiter"};
+  if (const auto data = environment("XDG_DATA_HOME")) folders.push_back(*data + "/tensor-fusion");
+  if (const auto home = environment("HOME")) folders.push_back(*home + "/.local/share/tensor-fusion");
+  folders.push_back(fmt::format("/var/tmp/tensor-fusion-{}", ::geteuid()));
+  return folders;
+}
+
+class Run {
+ public:
+  explicit Run(const Context& context)
+      : context_(context), invocation_(context.invocation()), allow_unlimited_(invocation_.has("allow-unlimited")) {}
+
+  // Everything that can be refused without a hypervisor.
+  Step<void> prepare() {
+    if (const auto inside = current_slice()) {
+      return stop(kExitUsage, fmt::format("this shell already runs in the slice at `{}`; start the program directly", *inside));
+    }
+    auto request = run_request_of(invocation_);
+    if (!request) return stop(request.error());
+    request_ = std::move(*request);
+    for (const std::string& entry : invocation_.values("env")) {
+      if (entry.front() == '=') return stop(kExitUsage, fmt::format("--env needs NAME=VALUE or NAME, not `{}`", entry));
+    }
+    const auto path = environment("PATH").value_or(kDefaultPath);
+    auto program = find_program(invocation_.arguments.front(), path);
+    if (!program) return stop(program.error().exit_code, program.error().message);
+    program_ = std::move(*program);
+    auto limiter = LimiterLibrary::load(environment(kLimiterVariable).value_or(""), context_.program_folder());
+    if (!limiter) return stop(kExitCannotLimit, limiter.error());
+    limiter_.emplace(std::move(*limiter));
+    return check(true);
+  }
+
+  Step<void> obtain_slice() {
+    auto client = context_.ensure_running();
+    if (!client) return stop(client.error());
+    client_.emplace(std::move(*client));
+    auto reply = client_->run(request_);
+    if (!reply && reply.error().code == ErrorCode::kNoCapacity && invocation_.has("wait")) {
+      notice(fmt::format("waiting in line: {}", reply.error().message));
+      request_.wait_ms = kWaitForeverMs;
+      reply = client_->run(request_);
+    }
+    if (!reply) {
+      const bool waiting_helps = reply.error().code == ErrorCode::kNoCapacity;
+      return stop(exit_code_of(reply.error().code), reply.error().message + (waiting_helps ? " (--wait waits in line)" : ""));
+    }
+    slice_ = std::move(*reply);
+    return {};
+  }
+
+  const hypervisor::RunReply& slice() const { return slice_; }
+
+  Step<void> become_program() {
+    auto hidden = hidden_devices(*client_, slice_);
+    if (!hidden) return stop(hidden.error());
+    std::expected<void, std::string> entered = std::unexpected(std::string("--no-namespace was given"));
+    if (!invocation_.has("no-namespace")) {
+      entered = enter_slice_view({.slice_directory = slice_.slice_directory,
+                                  .state_directory = context_.state(),
+                                  .limiter_bytes = limiter_->bytes(),
+                                  .hidden_devices = *hidden});
+    }
+    auto for_slice = slice_.envs;
+    if (entered) {
+      std::erase_if(for_slice, [](const auto& pair) { return pair.first == contract::kSliceVariable; });
+    } else if (auto done = preload_by_environment(entered.error(), for_slice); !done) {
+      return done;
+    }
+    if (auto done = client_->started(slice_.id, ::getpid()); !done) return stop(done.error());
+    return execute(program_environment(own_environment(), for_slice, invocation_.values("env")));
+  }
+
+ private:
+  static std::optional<std::string> current_slice() {
+    if (system::exists(fmt::format("{}/{}", contract::kSlicePath, contract::kGrantFile))) return contract::kSlicePath;
+    return environment(contract::kSliceVariable);
+  }
+
+  Step<void> check(bool through_file) {
+    program_.inspected.clear();
+    const auto checked = check_limitable(program_, {.through_file = through_file,
+                                                    .limiter_needs_glibc = limiter_->needs_glibc(),
+                                                    .search_path = environment("PATH").value_or(kDefaultPath)});
+    if (checked) return {};
+    if (!allow_unlimited_ || checked.error().exit_code != kExitCannotLimit) return stop(checked.error().exit_code, checked.error().message);
+    notice(fmt::format("not limited: {}", checked.error().message));
+    return {};
+  }
+
+  Step<void> preload_by_environment(const std::string& why, std::vector<std::pair<std::string, std::string>>& for_slice) {
+    if (auto done = check(false); !done) return done;
+    auto kept = limiter_->keep(limiter_folders(context_.state()));
+    if (!kept) return stop(kExitCannotLimit, kept.error());
+    notice(fmt::format("limits reach the program through LD_PRELOAD only, which a child may take off ({})", why));
+    std::string present = environment("LD_PRELOAD").value_or("");
+    for (const std::string& entry : invocation_.values("env")) {
+      if (entry.starts_with("LD_PRELOAD=")) present = entry.substr(entry.find('=') + 1);
+    }
+    for_slice.emplace_back("LD_PRELOAD", merged_preload_variable(present, *kept));
+    return {};
+  }
+
+  Step<void> execute(std::vector<std::string> variables) {
+    std::vector<char*> arguments;
+    for (const std::string& argument : invocation_.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+    arguments.push_back(nullptr);
+    std::vector<char*> environment_block;
+    for (std::string& variable : variables) environment_block.push_back(variable.data());
+    environment_block.push_back(nullptr);
+    std::fflush(nullptr);
+    ::execve(program_.path.c_str(), arguments.data(), environment_block.data());
+    return stop(errno == ENOENT ? kExitNoProgram : kExitNotExecutable, fmt::format("`{}` cannot be executed: {}", program_.path, std::strerror(errno)));
+  }
+
+  const Context& context_;
+  const Invocation& invocation_;
+  bool allow_unlimited_;
+  hypervisor::RunRequest request_;
+  Program program_;
+  std::optional<LimiterLibrary> limiter_;
+  std::optional<hypervisor::Client> client_;
+  hypervisor::RunReply slice_;
+};
+
+int run_here(const Context& context) {
+  Run run(context);
+  auto done = run.prepare();
+  if (done) done = run.obtain_slice();
+  if (done) done = run.become_program();
+  return context.fail(done.error().code, done.error().message);
+}
+
+std::expected<void, Failure> redirect_to(const std::string& log_path) {
+  const system::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640));
+  const system::Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!log) return stop(system::error_of("keep output in", log_path, errno));
+  if (::dup2(nothing.get(), STDIN_FILENO) < 0 || ::dup2(log.get(), STDOUT_FILENO) < 0 || ::dup2(log.get(), STDERR_FILENO) < 0) {
+    return stop(kExitProblem, fmt::format("cannot redirect the output: {}", std::strerror(errno)));
+  }
+  return {};
+}
+
+// The child reports through the pipe: the slice's name, or a failure before the program could start. An empty rest after
+// the name means that exec has closed the pipe.
+int run_detached(const Context& context) {
+  Run run(context);
+  if (auto done = run.prepare(); !done) return context.fail(done.error().code, done.error().message);
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return context.fail(kExitProblem, fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  const system::Fd reader(ends[0]);
+  system::Fd writer(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return context.fail(kExitProblem, fmt::format("cannot start a process: {}", std::strerror(errno)));
+  if (child == 0) {
+    ::setsid();
+    const auto tell = [&](const std::string& text) { return ::write(writer.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()); };
+    auto done = run.obtain_slice();
+    if (done) done = redirect_to(run.slice().log_path);
+    if (done && !tell(fmt::format("name {}\n", run.slice().name))) ::_exit(kExitProblem);
+    if (done) done = run.become_program();
+    tell(fmt::format("fail {} {}\n", done.error().code, done.error().message));
+    ::_exit(run_exit_code(done.error().code));
+  }
+  writer.reset();
+  std::string told;
+  std::array<char, 1024> part{};
+  for (ssize_t got = 0; (got = ::read(reader.get(), part.data(), part.size())) > 0 || (got < 0 && errno == EINTR);) {
+    if (got > 0) told.append(part.data(), static_cast<std::size_t>(got));
+  }
+  std::string name;
+  for (const std::string_view line : base::split(told, '\n')) {
+    if (line.starts_with("name ")) name = line.substr(5);
+    if (line.starts_with("fail ")) {
+      const auto rest = line.substr(5);
+      const auto blank = rest.find(' ');
+      return context.fail(std::atoi(std::string(rest.substr(0, blank)).c_str()), rest.substr(blank + 1));
+    }
+  }
+  if (name.empty()) return context.fail(kExitProblem, "the background process ended before it had a slice");
+  if (context.json()) {
+    context.print_json(base::Json::object({{"name", name}, {"pid", child}}));
+  } else {
+    context.print(name + "\n");
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int run(const Context& context) { return context.invocation().has("detach") ? run_detached(context) : run_here(context); }
+
+std::vector<std::string> program_environment(const std::vector<std::string>& ours,
+                                             const std::vector<std::pair<std::string, std::string>>& slice,
+                                             const std::vector<std::string>& asked) {
+  std::vector<std::string> all = ours;
+  const auto remove = [&](std::string_view name) {
+    std::erase_if(all, [&](const std::string& entry) { return std::string_view(entry).substr(0, entry.find('=')) == name; });
+  };
+  for (const std::string& entry : asked) {
+    const auto equals = entry.find('=');
+    remove(std::string_view(entry).substr(0, equals));
+    if (equals != std::string::npos) all.push_back(entry);
+  }
+  // Last, so that `--env` cannot take the limiter off.
+  for (const auto& [name, value] : slice) {
+    remove(name);
+    all.push_back(fmt::format("{}={}", name, value));
+  }
+  return all;
+}
+
+}  // namespace tensor_fusion::cli

@@ -1,0 +1,230 @@
+#include "cli/show.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "cli/request.h"
+#include "system/clock.h"
+#include "system/fd.h"
+#include "system/file.h"
+#include "tui/top.h"
+#include "view/device.h"
+#include "view/event.h"
+#include "view/overview.h"
+#include "view/slice.h"
+
+namespace tensor_fusion::cli {
+namespace {
+
+using base::ErrorCode;
+namespace hypervisor = node::hypervisor;
+
+constexpr unsigned kMostLines = 1'000'000;
+constexpr std::uint64_t kDefaultInterval_ms = 1000;
+constexpr double kShortestInterval_s = 0.2;
+constexpr double kLongestInterval_s = 60;
+constexpr int kLogPollMs = 500;
+
+// Without a hypervisor there are no slices: that is an answer, not an error.
+base::Result<view::SliceList> read_slices(const Context& context) {
+  auto client = context.connect();
+  if (!client) {
+    if (client.error().code == ErrorCode::kUnavailable) return view::SliceList{};
+    return std::unexpected(client.error());
+  }
+  auto reply = client->list();
+  if (!reply) return std::unexpected(reply.error());
+  return view::slice_list_from(*reply);
+}
+
+base::Result<std::vector<view::Device>> read_devices(hypervisor::Client& client) {
+  auto reply = client.devices();
+  if (!reply) return std::unexpected(reply.error());
+  return view::devices_from(*reply);
+}
+
+base::Result<view::Overview> take_overview(hypervisor::Client& client) {
+  view::Overview overview;
+  auto devices = read_devices(client);
+  if (!devices) return std::unexpected(devices.error());
+  auto list = client.list();
+  if (!list) return std::unexpected(list.error());
+  overview.devices = std::move(*devices);
+  overview.slices = view::slice_list_from(*list);
+  overview.time_ms = system::wall_ms();
+  return overview;
+}
+
+base::Error unknown_slice(const std::string& name, const view::SliceList& list) {
+  std::vector<std::string_view> names;
+  for (const view::Slice& slice : list.slices) names.push_back(slice.name);
+  return {ErrorCode::kNotFound, fmt::format("there is no slice `{}`{}; `tensor-fusion ps` lists them", name, suggestion(name, names))};
+}
+
+// The last `lines` lines of a text.
+std::string_view tail_of(std::string_view text, std::size_t lines) {
+  std::size_t at = text.size();
+  if (at > 0 && text[at - 1] == '\n') --at;
+  while (lines-- > 0) {
+    const auto newline = text.rfind('\n', at == 0 ? 0 : at - 1);
+    if (newline == std::string_view::npos || at == 0) return text;
+    at = newline;
+  }
+  return text.substr(at + 1);
+}
+
+bool is_running(const Context& context, const std::string& name) {
+  const auto list = read_slices(context);
+  return list && std::ranges::any_of(list->slices, [&](const view::Slice& slice) { return slice.name == name || slice.id == name; });
+}
+
+// Prints what is appended until the slice has gone and its output has been read to the end.
+int follow(const Context& context, const std::string& name, int file) {
+  std::array<char, 1 << 16> part{};
+  while (true) {
+    const bool running = is_running(context, name);  // asked first: what it wrote last is then still read
+    ssize_t got = 0;
+    while ((got = ::read(file, part.data(), part.size())) > 0) context.print(std::string_view(part.data(), static_cast<std::size_t>(got)));
+    if (got < 0 && errno != EINTR) return context.fail(kExitProblem, fmt::format("cannot read the output: {}", std::strerror(errno)));
+    if (!running) return kExitOk;
+    ::poll(nullptr, 0, kLogPollMs);
+  }
+}
+
+}  // namespace
+
+int show_slices(const Context& context) {
+  auto list = read_slices(context);
+  if (!list) return context.fail(list.error());
+  const auto& names = context.invocation().arguments;
+  if (!names.empty()) {
+    view::SliceList chosen;
+    for (const std::string& name : names) {
+      const auto found = std::ranges::find_if(list->slices, [&](const view::Slice& slice) { return slice.name == name || slice.id == name; });
+      if (found == list->slices.end()) return context.fail(unknown_slice(name, *list));
+      chosen.slices.push_back(*found);
+    }
+    *list = std::move(chosen);
+  }
+  if (context.json()) {
+    context.print_json(view::to_json(*list));
+  } else {
+    context.print(view::to_table(*list, system::wall_ms(), context.style()));
+  }
+  return kExitOk;
+}
+
+int show_top(const Context& context) {
+  std::uint64_t interval_ms = kDefaultInterval_ms;
+  if (const auto text = context.invocation().value("interval")) {
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+    if (error != std::errc() || end != text->data() + text->size() || !(seconds >= kShortestInterval_s && seconds <= kLongestInterval_s)) {
+      return context.fail(kExitUsage, fmt::format("--interval must be a number of seconds from {} to {}, not `{}`", kShortestInterval_s, kLongestInterval_s, *text));
+    }
+    interval_ms = static_cast<std::uint64_t>(std::lround(seconds * 1000));
+  }
+  auto client = context.ensure_running();
+  if (!client) return context.fail(client.error());
+  const bool once = context.invocation().has("once") || context.json();
+  if (once) {
+    auto overview = take_overview(*client);
+    if (!overview) return context.fail(overview.error());
+    if (context.json()) {
+      context.print_json(view::to_json(*overview));
+    } else {
+      context.print(view::to_text(*overview, context.style()));
+    }
+    return kExitOk;
+  }
+  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
+    return context.fail(kExitUsage, "`top` needs a terminal; `top --once` prints the table once");
+  }
+  auto watched = tui::watch([&] { return take_overview(*client); }, interval_ms);
+  if (!watched) return context.fail(watched.error());
+  return kExitOk;
+}
+
+int show_devices(const Context& context) {
+  auto client = context.ensure_running();
+  if (!client) return context.fail(client.error());
+  auto devices = read_devices(*client);
+  if (!devices) return context.fail(devices.error());
+  if (context.json()) {
+    context.print_json(view::to_json(*devices));
+  } else {
+    context.print(view::to_table(*devices, context.style()));
+  }
+  return kExitOk;
+}
+
+int show_events(const Context& context) {
+  auto client = context.connect();
+  std::vector<view::Event> events;
+  if (client) {
+    auto reply = client->events();
+    if (!reply) return context.fail(reply.error());
+    events = view::events_from(*reply);
+  } else if (client.error().code != ErrorCode::kUnavailable) {
+    return context.fail(client.error());
+  }
+  if (const auto name = context.invocation().value("slice")) {
+    std::erase_if(events, [&](const view::Event& event) { return event.slice != *name; });
+  }
+  if (const auto tail = context.invocation().value("tail")) {
+    auto count = count_of("--tail", *tail, 1, kMostLines);
+    if (!count) return context.fail(count.error());
+    if (events.size() > *count) events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(*count));
+  }
+  if (context.json()) {
+    context.print_json(view::to_json(events));
+  } else {
+    context.print(view::to_table(events, context.style()));
+  }
+  return kExitOk;
+}
+
+int show_logs(const Context& context) {
+  const std::string& name = context.invocation().arguments.front();
+  auto client = context.connect();
+  if (!client) return context.fail(client.error());
+  auto reply = client->logs(name);
+  if (!reply) {
+    if (reply.error().code != ErrorCode::kNotFound) return context.fail(reply.error());
+    const auto list = read_slices(context);
+    return context.fail(unknown_slice(name, list.value_or(view::SliceList{})));
+  }
+  const std::string path = (*reply)["path"].as_string();
+  const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) {
+    if (errno == ENOENT) return context.fail(static_cast<int>(ErrorCode::kNotFound), fmt::format("no output was kept for `{}`; `run --detach` keeps it", name));
+    return context.fail(system::error_of("read", path, errno));
+  }
+  auto text = system::read_file(path, std::size_t{1} << 30);
+  if (!text) return context.fail(text.error());
+  std::string_view shown = *text;
+  if (const auto tail = context.invocation().value("tail")) {
+    auto count = count_of("--tail", *tail, 1, kMostLines);
+    if (!count) return context.fail(count.error());
+    shown = tail_of(shown, *count);
+  }
+  if (context.json()) {
+    context.print_json(base::Json::object({{"name", name}, {"path", path}, {"output", shown}}));
+    return kExitOk;
+  }
+  context.print(shown);
+  if (!context.invocation().has("follow")) return kExitOk;
+  ::lseek(file.get(), static_cast<off_t>(text->size()), SEEK_SET);
+  return follow(context, name, file.get());
+}
+
+}  // namespace tensor_fusion::cli
