@@ -66,7 +66,7 @@ class Machine:
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TENSOR_FUSION_")},
             "TENSOR_FUSION_SIM": description, "TENSOR_FUSION_SIM_DIR": str(self.folder / "sim"),
-            "TENSOR_FUSION_STATE": str(self.state), "TENSOR_FUSION_STATE_DIR": str(self.state),
+            "TENSOR_FUSION_STATE": str(self.state),
             "LD_LIBRARY_PATH": str(BUILD / "sim"), "TENANT_LIBCUDA": str(BUILD / "sim/libcuda.so.1"), "NO_COLOR": "1",
         }
         self.log = open(self.folder / "log", "w+")
