@@ -51,6 +51,7 @@ struct RunReply {
   std::vector<RunDevice> devices;
   std::vector<std::string> shared_device_files;           // needed whatever the device (nvidiactl, nvidia-uvm)
   std::vector<std::pair<std::string, std::string>> envs;  // for the child: TENSOR_FUSION_SLICE, CUDA_VISIBLE_DEVICES, …
+  std::vector<std::string> notices;                       // one sentence each, for stderr
 };
 base::Json to_json(const RunReply& reply);
 base::Result<RunReply> run_reply_from(const base::Json& json);

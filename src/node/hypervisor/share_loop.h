@@ -1,8 +1,8 @@
 #pragma once
 // The fast loop of compute sharing: reads the claim pages, asks the pure arbiter of each device (pool/share.h) who may
-// launch, and writes the answer into the grant pages (gate, window_ns, granted_ns, estimate_scale, fallback_share and the
-// kComputeUnlimited bit of flags are written here only; so is heartbeat_ns). Everything read from a claim page is bounded
-// first: a tenant's lies cost that tenant and nobody else.
+// launch, and writes the answer into the grant pages (gate, window_ns, granted_ns, estimate_scale, fallback_share and
+// the kComputeUnlimited bit of flags are written here only; so is heartbeat_ns). Everything read from a claim page is
+// bounded first: a tenant's lies cost that tenant and nobody else.
 //
 // Two ways to drive it. Either call start(): it then runs in a thread of its own, woken by the bells and by its own
 // deadlines, and every other method may be called from any thread. Or never call start() and call run_once(now) from
@@ -20,11 +20,11 @@ namespace tensor_fusion::node::hypervisor {
 using ShareTenantId = std::uint64_t;
 
 struct ShareDevice {
-  std::uint32_t slot = 0;          // row in the tenant's pages
-  std::uint32_t device = 0;        // ordinal of the device in this node: tenants with the same ordinal share it
-  std::uint32_t request = 0;       // basis points: the floor
-  std::uint32_t limit = 10000;     // basis points: the cap
-  bool latency = false;            // a latency class: admitted at once while it stays within its request
+  std::uint32_t slot = 0;       // row in the tenant's pages
+  std::uint32_t device = 0;     // ordinal of the device in this node: tenants with the same ordinal share it
+  std::uint32_t request = 0;    // basis points: the floor
+  std::uint32_t limit = 10000;  // basis points: the cap
+  bool latency = false;         // a latency class: admitted at once while it stays within its request
 };
 
 struct ShareTenant {
@@ -36,11 +36,11 @@ struct ShareTenant {
 
 // What one tenant has had of one device, for `ps`, `top` and the metrics.
 struct ShareUsage {
-  std::uint64_t service_ns = 0;   // device time: measured where markers allow, else estimated
-  std::uint64_t held_ns = 0;      // time its threads spent at the gate, as it claims
-  std::uint64_t launches = 0;     // as it claims
-  double scale = 1;               // k: measured time / estimated time
-  double correction = 1;          // slow correction from NVML, >= 1
+  std::uint64_t service_ns = 0;  // device time: measured where markers allow, else estimated
+  std::uint64_t held_ns = 0;     // time its threads spent at the gate, as it claims
+  std::uint64_t launches = 0;    // as it claims
+  double scale = 1;              // k: measured time / estimated time
+  double correction = 1;         // slow correction from NVML, >= 1
   bool admitted = false;
   bool wanting = false;
   bool bypass_suspected = false;  // NVML shows far more use than its claims: the limiter may not be in the way

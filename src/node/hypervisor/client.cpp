@@ -1,0 +1,145 @@
+#include "node/hypervisor/client.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "system/clock.h"
+#include "system/file.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using base::ErrorCode;
+using base::Json;
+
+// Its own session, so that a terminal's hang-up or ^C does not reach it; output goes to a file.
+[[noreturn]] void become_daemon(const std::vector<std::string>& command, const std::string& log) {
+  ::setsid();
+  const int null = ::open("/dev/null", O_RDWR);
+  const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  ::dup2(null, 0);
+  ::dup2(out >= 0 ? out : null, 1);
+  ::dup2(out >= 0 ? out : null, 2);
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::close_range(3, ~0u, 0);
+  if (::chdir("/") != 0) ::_exit(126);
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execv(arguments[0], arguments.data());
+  ::_exit(127);
+}
+
+std::string last_line(const std::string& path) {
+  const auto content = system::read_file(path);
+  if (!content) return "";
+  const std::string_view text = base::trim(*content);
+  return std::string(text.substr(text.rfind('\n') + 1));
+}
+
+}  // namespace
+
+base::Result<Client> Client::connect(const std::string& state) {
+  auto fd = system::connect_unix(state + "/" + kSocketName);
+  if (!fd) return std::unexpected(fd.error());
+  return Client(system::LineConnection(*std::move(fd)));
+}
+
+base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
+  auto client = connect(options.state);
+  if (client || client.error().code != ErrorCode::kUnavailable) return client;
+  if (options.hypervisor_command.empty()) return client;
+  const unsigned mode = ::geteuid() == 0 ? 0755 : 0700;
+  if (auto made = system::make_directories(options.state, mode); !made) return std::unexpected(made.error());
+  const std::string log = options.state + "/hypervisor.log";
+  const pid_t child = ::fork();
+  if (child < 0) return std::unexpected(system::error_of("start", "a hypervisor", errno));
+  if (child == 0) become_daemon(options.hypervisor_command, log);
+  bool running = true;
+  std::string why;
+  const std::uint64_t end = system::monotonic_ns() + options.timeout_ms * 1'000'000;
+  while (system::monotonic_ns() < end) {
+    client = connect(options.state);
+    if (client || client.error().code != ErrorCode::kUnavailable) return client;
+    int status = 0;
+    if (running && ::waitpid(child, &status, WNOHANG) == child) {
+      running = false;
+      why = last_line(log);
+      // Losing a race against another one is fine: that one is about to listen. Anything else is the end.
+      if (why.find("already serves") == std::string::npos)
+        return base::fail(ErrorCode::kUnavailable,
+                          "the hypervisor does not start: " + (why.empty() ? "see " + log : why));
+    }
+    ::usleep(5000);
+  }
+  return base::fail(ErrorCode::kUnavailable, "the hypervisor does not come up within " +
+                                                 std::to_string(options.timeout_ms / 1000) + " s; see " + log);
+}
+
+base::Result<Json> Client::call(const Json& request, std::uint64_t timeout_ms) {
+  if (auto sent = connection_.send(request.dump(), timeout_ms); !sent) return std::unexpected(sent.error());
+  auto line = connection_.receive(timeout_ms);
+  if (!line) return std::unexpected(line.error());
+  auto reply = Json::parse(*line);
+  if (!reply) return base::fail(ErrorCode::kProtocol, "the hypervisor's answer is " + reply.error().message);
+  if (!(*reply)["ok"].as_bool()) return std::unexpected(error_from(*reply));
+  return reply;
+}
+
+base::Result<RunReply> Client::run(const RunRequest& request) {
+  constexpr std::uint64_t kAnswerMs = 40'000;  // a driver may take its time when it is first opened
+  auto reply = call(to_json(request), request.wait_ms + kAnswerMs);
+  if (!reply) return std::unexpected(reply.error());
+  return run_reply_from(*reply);
+}
+
+base::Result<void> Client::started(const std::string& id, int pid) {
+  const auto reply = call(Json::object({{"op", "started"}, {"id", id}, {"pid", pid}}));
+  if (!reply) return std::unexpected(reply.error());
+  return {};
+}
+
+base::Result<Json> Client::list() { return call(Json::object({{"op", "list"}})); }
+base::Result<Json> Client::devices() { return call(Json::object({{"op", "devices"}})); }
+base::Result<Json> Client::limit(const LimitRequest& request) { return call(to_json(request)); }
+
+base::Result<Json> Client::kill(const std::string& tenant, int signal_number) {
+  return call(Json::object({{"op", "kill"}, {"tenant", tenant}, {"signal", signal_number}}));
+}
+
+base::Result<Json> Client::logs(const std::string& tenant) {
+  return call(Json::object({{"op", "logs"}, {"tenant", tenant}}));
+}
+base::Result<Json> Client::doctor() { return call(Json::object({{"op", "doctor"}})); }
+base::Result<Json> Client::events(std::uint64_t after) {
+  return call(Json::object({{"op", "events"}, {"after", after}}));
+}
+base::Result<Json> Client::version() { return call(Json::object({{"op", "version"}})); }
+
+base::Result<void> Client::stop() {
+  const auto reply = call(Json::object({{"op", "stop"}}));
+  if (!reply) return std::unexpected(reply.error());
+  return {};
+}
+
+base::Result<void> Client::stream(const Json& request, const std::function<bool(const Json&)>& each) {
+  constexpr std::uint64_t kTimeoutMs = 10'000;
+  constexpr std::uint64_t kBetweenMs = 3'600'000;  // events may be far apart
+  if (auto sent = connection_.send(request.dump(), kTimeoutMs); !sent) return sent;
+  while (true) {
+    auto line = connection_.receive(kBetweenMs);
+    if (!line) return std::unexpected(line.error());
+    auto reply = Json::parse(*line);
+    if (!reply) return base::fail(ErrorCode::kProtocol, "the hypervisor's answer is " + reply.error().message);
+    if (!(*reply)["ok"].as_bool()) return std::unexpected(error_from(*reply));
+    if (!each(*reply)) return {};
+  }
+}
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,33 @@
+#pragma once
+// Whose process is this? By its mount namespace, which a tenant started in one of its own cannot leave; else by descent
+// from the tenant's first process; else by the tenant's own claim, where nothing stronger speaks against it. Reads
+// /proc; no state.
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/tenant_record.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+// The mount namespace of the tenant when it is not our own; 0 otherwise.
+std::uint64_t private_mount_namespace(pid_t root);
+
+bool in_namespace_of(const TenantRecord& record, pid_t pid);
+bool descends_from(const TenantRecord& record, pid_t pid);
+inline bool is_member(const TenantRecord& record, pid_t pid) {
+  return in_namespace_of(record, pid) || descends_from(record, pid);
+}
+
+// The process on this host that a claim slot speaks of: same pid namespace, same name in it, same start time, same user
+// (or a tenant of root). Nothing when there is none: it has died, or the claim lies.
+std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& record);
+
+// Every process that belongs to the tenant, by namespace or descent.
+std::vector<pid_t> members_of(const TenantRecord& record);
+
+}  // namespace tensor_fusion::node::hypervisor

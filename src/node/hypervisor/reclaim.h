@@ -1,0 +1,23 @@
+#pragma once
+// Gives back what dead processes held. Never waits: a lock that a living process holds is tried again at the next pass,
+// so a tenant that keeps its lock harms itself alone. Every step may be repeated after a crash in the middle of it.
+#include <cstdint>
+#include <functional>
+
+#include "contract/claim.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+using SlotIsDead = std::function<bool(std::uint32_t slot)>;
+
+// Returns a dead process's slot. False: some lock is busy, try again.
+bool reap_slot(contract::ClaimPage& page, std::uint32_t slot, const SlotIsDead& is_dead);
+
+// Takes over a lock whose holder has died, sets the total right and lets go. True when it did.
+bool repair_lock(contract::ClaimPage& page, std::uint32_t device, const SlotIsDead& is_dead);
+
+// Sets the total to the sum over live slots where the two differ and the lock can be had. True when it changed
+// something.
+bool rebalance(contract::ClaimPage& page, std::uint32_t device);
+
+}  // namespace tensor_fusion::node::hypervisor

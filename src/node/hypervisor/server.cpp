@@ -1,0 +1,119 @@
+#include "node/hypervisor/server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "node/hypervisor/protocol.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+struct Server::Connection {
+  system::Fd fd;
+  system::Peer peer;
+  std::string in;
+  std::string out;
+  bool writing = false;
+  bool broken = false;
+};
+
+Server::Server(system::Loop& loop, system::Fd listener, Handlers handlers)
+    : loop_(loop), listener_(std::move(listener)), handlers_(std::move(handlers)) {
+  static_cast<void>(loop_.watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_all(); }));
+}
+
+Server::~Server() {
+  loop_.forget(listener_.get());
+  for (const auto& [id, connection] : connections_) loop_.forget(connection->fd.get());
+}
+
+void Server::accept_all() {
+  while (true) {
+    system::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    const auto peer = system::peer_of(fd.get());
+    if (!peer || connections_.size() >= kMaxConnections) continue;  // closed by its owner
+    const ConnectionId id = next_++;
+    auto connection = std::make_unique<Connection>();
+    connection->fd = std::move(fd);
+    connection->peer = *peer;
+    const int number = connection->fd.get();
+    connections_[id] = std::move(connection);
+    static_cast<void>(loop_.watch(number, EPOLLIN, [this, id](std::uint32_t events) { on_event(id, events); }));
+  }
+}
+
+void Server::on_event(ConnectionId id, std::uint32_t events) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  if (events & EPOLLOUT) flush(*found->second);
+  if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_from(id);
+  const auto still = connections_.find(id);
+  if (still != connections_.end() && still->second->broken) close(id);
+}
+
+void Server::read_from(ConnectionId id) {
+  std::array<char, 16384> block;
+  Connection* connection = connections_.at(id).get();
+  const ssize_t got = ::recv(connection->fd.get(), block.data(), block.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    connection->broken = true;
+    return;
+  }
+  connection->in.append(block.data(), static_cast<std::size_t>(got));
+  std::size_t begin = 0;
+  for (std::size_t end; (end = connection->in.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const auto request = base::Json::parse(std::string_view(connection->in).substr(begin, end - begin));
+    if (request && request->is_object()) {
+      handlers_.request(id, connection->peer, *request);
+    } else {
+      send(id,
+           error_reply({base::ErrorCode::kProtocol, request ? "a request is a JSON object" : request.error().message}));
+    }
+    if (!connections_.contains(id) || connection->broken) return;
+  }
+  connection->in.erase(0, begin);
+  if (connection->in.size() > system::kMaxLineBytes) connection->broken = true;
+}
+
+void Server::send(ConnectionId id, const base::Json& reply) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end() || found->second->broken) return;
+  Connection& connection = *found->second;
+  connection.out += reply.dump();
+  connection.out += '\n';
+  flush(connection);
+  if (connection.out.size() > kMaxUnread) connection.broken = true;
+  // Closing happens from the loop: the caller may be in the middle of this connection's requests.
+  if (connection.broken) loop_.after(0, [this, id] { close(id); });
+}
+
+void Server::flush(Connection& connection) {
+  while (!connection.out.empty()) {
+    const ssize_t sent = ::send(connection.fd.get(), connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      connection.out.erase(0, static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR) {
+      connection.broken = true;
+      return;
+    }
+  }
+  const bool writing = !connection.out.empty();
+  if (writing != connection.writing) loop_.change(connection.fd.get(), writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  connection.writing = writing;
+}
+
+void Server::close(ConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  loop_.forget(found->second->fd.get());
+  connections_.erase(found);
+  if (handlers_.closed) handlers_.closed(id);
+}
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,52 @@
+#pragma once
+// The daemon's end of the local protocol: accepts, cuts lines, parses JSON, writes replies. Bounded in connections, in
+// what one may send without an end of line and in what it may leave unread; who exceeds a bound is closed. One thread.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "system/loop.h"
+#include "system/unix_socket.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+using ConnectionId = std::uint64_t;
+
+class Server {
+ public:
+  static constexpr std::size_t kMaxConnections = 512;
+  static constexpr std::size_t kMaxUnread = 8u << 20;  // bytes of replies a client has not taken yet
+
+  struct Handlers {
+    std::function<void(ConnectionId, const system::Peer&, const base::Json&)> request;
+    std::function<void(ConnectionId)> closed;
+  };
+
+  Server(system::Loop& loop, system::Fd listener, Handlers handlers);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  void send(ConnectionId connection, const base::Json& reply);  // nothing when it is gone
+  bool open(ConnectionId connection) const { return connections_.contains(connection); }
+  void close(ConnectionId connection);
+  std::size_t connections() const { return connections_.size(); }
+
+ private:
+  struct Connection;
+  void accept_all();
+  void on_event(ConnectionId id, std::uint32_t events);
+  void read_from(ConnectionId id);
+  void flush(Connection& connection);
+
+  system::Loop& loop_;
+  system::Fd listener_;
+  Handlers handlers_;
+  std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
+  ConnectionId next_ = 1;
+};
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,245 @@
+#include "node/hypervisor/tenant_pages.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "system/file.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using contract::ClaimPage;
+using contract::GrantDevice;
+using contract::GrantPage;
+
+constexpr unsigned kGrantMode = 0644;
+constexpr unsigned kClaimMode = 0666;
+constexpr unsigned kBellMode = 0622;  // tenants ring, the hypervisor listens
+
+std::string hidden_name(const std::string& hidden, const char* name) { return hidden + "." + name; }
+
+// The page's second name may be missing on a file system without hard links; then only replacing is not undone.
+void keep_hidden(const std::string& directory, const std::string& hidden, const char* name) {
+  const std::string other = hidden_name(hidden, name);
+  ::unlink(other.c_str());
+  if (::link((directory + "/" + name).c_str(), other.c_str()) != 0) ::unlink(other.c_str());
+}
+
+base::Result<system::MappedPage> attach_page(const std::string& directory, const std::string& hidden, const char* name,
+                                             std::size_t size, unsigned mode, std::vector<std::string>* damage) {
+  const std::string visible = directory + "/" + name;
+  for (const std::string& path : {hidden_name(hidden, name), visible}) {
+    auto page = system::MappedPage::attach(path, size, true);
+    if (page) return page;
+    const auto identity = system::identity_of(path);
+    if (!identity || identity->size == size) continue;
+    damage->push_back(std::string(name) + " had been cut to " + std::to_string(identity->size) + " bytes");
+    if (::truncate(path.c_str(), static_cast<off_t>(size)) != 0) continue;
+    page = system::MappedPage::attach(path, size, true);
+    if (page) return page;
+  }
+  damage->push_back(std::string(name) + " was gone and is made anew");
+  ::unlink(visible.c_str());
+  auto page = system::MappedPage::create(visible, size, mode);
+  if (page) keep_hidden(directory, hidden, name);
+  return page;
+}
+
+bool same_file(const system::FileIdentity& a, const system::FileIdentity& b) {
+  return a.device == b.device && a.inode == b.inode;
+}
+
+}  // namespace
+
+base::Result<TenantPages> TenantPages::create(const std::string& directory, const std::string& hidden,
+                                              const TenantRecord& record) {
+  if (auto made = system::make_directories(directory, 0755); !made) return std::unexpected(made.error());
+  TenantPages pages;
+  pages.directory_ = directory;
+  pages.hidden_ = hidden;
+  auto claim = system::MappedPage::create(directory + "/" + contract::kClaimFile, sizeof(ClaimPage), kClaimMode);
+  if (!claim) return std::unexpected(claim.error());
+  pages.claim_ = *std::move(claim);
+  pages.write_claim_header();
+  auto grant = system::MappedPage::create(directory + "/" + contract::kGrantFile, sizeof(GrantPage), kGrantMode);
+  if (!grant) return std::unexpected(grant.error());
+  pages.grant_ = *std::move(grant);
+  pages.write_header(record);
+  pages.write_limits(record);
+  keep_hidden(directory, hidden, contract::kGrantFile);
+  keep_hidden(directory, hidden, contract::kClaimFile);
+  if (auto opened = pages.open_bell(); !opened) return std::unexpected(opened.error());
+  return pages;
+}
+
+base::Result<TenantPages> TenantPages::attach(const std::string& directory, const std::string& hidden,
+                                              const TenantRecord& record, std::vector<std::string>* damage) {
+  if (auto made = system::make_directories(directory, 0755); !made) return std::unexpected(made.error());
+  TenantPages pages;
+  pages.directory_ = directory;
+  pages.hidden_ = hidden;
+  auto claim = attach_page(directory, hidden, contract::kClaimFile, sizeof(ClaimPage), kClaimMode, damage);
+  if (!claim) return std::unexpected(claim.error());
+  pages.claim_ = *std::move(claim);
+  if (pages.claim().magic != contract::kClaimMagic) pages.write_claim_header();
+  auto grant = attach_page(directory, hidden, contract::kGrantFile, sizeof(GrantPage), kGrantMode, damage);
+  if (!grant) return std::unexpected(grant.error());
+  pages.grant_ = *std::move(grant);
+  if (!pages.grant_is_sound(record)) {
+    pages.write_header(record);
+    pages.write_limits(record);
+  }
+  if (auto opened = pages.open_bell(); !opened) return std::unexpected(opened.error());
+  for (std::string& wrong : pages.verify(record)) damage->push_back(std::move(wrong));
+  return pages;
+}
+
+base::Result<void> TenantPages::open_bell() {
+  const std::string path = directory_ + "/" + contract::kBellFile;
+  for (int tries = 0; tries < 2; ++tries) {
+    if (::mkfifo(path.c_str(), kBellMode) == 0) ::chmod(path.c_str(), kBellMode);
+    // Read and write, so that the last ringer's leaving is no end of file.
+    system::Fd bell(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+    struct stat info{};
+    if (bell && ::fstat(bell.get(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+      bell_ = std::move(bell);
+      return {};
+    }
+    ::unlink(path.c_str());
+  }
+  return std::unexpected(system::error_of("make", path, errno));
+}
+
+int TenantPages::drain_bell() {
+  std::array<char, 4096> rings;
+  const ssize_t got = ::read(bell_.get(), rings.data(), rings.size());
+  return got > 0 ? static_cast<int>(got) : 0;
+}
+
+void TenantPages::write_claim_header() {
+  ClaimPage& page = claim();
+  page.magic = contract::kClaimMagic;
+  page.abi = contract::kClaimAbi;
+  page.size_bytes = sizeof(ClaimPage);
+}
+
+void TenantPages::write_header(const TenantRecord& record) {
+  GrantPage& page = grant();
+  page.magic = contract::kGrantMagic;
+  page.abi = contract::kGrantAbi;
+  page.size_bytes = sizeof(GrantPage);
+  std::memset(page.tenant, 0, sizeof page.tenant);
+  std::memcpy(page.tenant, record.name.data(), std::min(record.name.size(), sizeof page.tenant - 1));
+  for (std::size_t i = 0; i < record.devices.size(); ++i) {
+    GrantDevice& row = page.devices[i];
+    const TenantDeviceRecord& device = record.devices[i];
+    std::memset(row.uuid, 0, sizeof row.uuid);
+    std::memcpy(row.uuid, device.uuid.data(), std::min(device.uuid.size(), sizeof row.uuid - 1));
+    row.device_index = static_cast<std::uint32_t>(device.index);
+    row.device_memory_bytes.store(device.device_memory_bytes, std::memory_order_relaxed);
+  }
+  page.device_count.store(static_cast<std::uint32_t>(record.devices.size()), std::memory_order_release);
+}
+
+void TenantPages::write_limits(const TenantRecord& record) {
+  GrantPage& page = grant();
+  for (std::size_t i = 0; i < record.devices.size(); ++i) {
+    GrantDevice& row = page.devices[i];
+    const TenantDeviceRecord& device = record.devices[i];
+    row.memory_limit_bytes.store(device.memory_limit_bytes, std::memory_order_relaxed);
+    row.request_share.store(device.request_share, std::memory_order_relaxed);
+    row.limit_share.store(device.limit_share, std::memory_order_relaxed);
+    if (row.fallback_share.load(std::memory_order_relaxed) == 0 ||
+        device.limit_share < row.fallback_share.load(std::memory_order_relaxed))
+      row.fallback_share.store(device.request_share > 0 ? device.request_share : device.limit_share,
+                               std::memory_order_relaxed);
+  }
+  page.generation.fetch_add(1, std::memory_order_release);
+}
+
+void TenantPages::close() {
+  if (grant_.valid()) grant().closed.store(1, std::memory_order_release);
+}
+
+bool TenantPages::grant_is_sound(const TenantRecord& record) const {
+  const GrantPage& page = grant();
+  if (page.magic != contract::kGrantMagic || page.abi != contract::kGrantAbi || page.size_bytes != sizeof(GrantPage))
+    return false;
+  if (page.device_count.load(std::memory_order_acquire) != record.devices.size()) return false;
+  if (std::strncmp(page.tenant, record.name.c_str(), sizeof page.tenant) != 0) return false;
+  if (page.closed.load(std::memory_order_relaxed) != 0) return false;
+  for (std::size_t i = 0; i < record.devices.size(); ++i) {
+    const GrantDevice& row = page.devices[i];
+    const TenantDeviceRecord& device = record.devices[i];
+    const bool same = std::strncmp(row.uuid, device.uuid.c_str(), sizeof row.uuid) == 0 &&
+                      row.memory_limit_bytes.load(std::memory_order_relaxed) == device.memory_limit_bytes &&
+                      row.request_share.load(std::memory_order_relaxed) == device.request_share &&
+                      row.limit_share.load(std::memory_order_relaxed) == device.limit_share &&
+                      row.device_memory_bytes.load(std::memory_order_relaxed) == device.device_memory_bytes &&
+                      (row.flags.load(std::memory_order_relaxed) & contract::kMemoryUnlimited) == 0;
+    if (!same) return false;
+  }
+  return true;
+}
+
+void TenantPages::put_back(const char* name, const system::MappedPage& page, std::vector<std::string>& wrong) {
+  const std::string visible = directory_ + "/" + name;
+  const auto now = system::identity_of(visible);
+  if (now && same_file(*now, page.identity())) return;
+  wrong.push_back(std::string(name) + (now ? " was replaced" : " was removed"));
+  const std::string fresh = visible + ".back";
+  ::unlink(fresh.c_str());
+  const auto hidden = system::identity_of(hidden_name(hidden_, name));
+  if (!hidden || !same_file(*hidden, page.identity()) ||
+      ::link(hidden_name(hidden_, name).c_str(), fresh.c_str()) != 0) {
+    wrong.push_back(std::string(name) + " cannot be put back: new processes of this tenant get no GPU");
+    return;
+  }
+  if (now && ::rename(fresh.c_str(), visible.c_str()) == 0) return;
+  if (::rename(fresh.c_str(), visible.c_str()) == 0) return;
+  static_cast<void>(system::remove_tree(visible));  // a directory stood in the way
+  static_cast<void>(::rename(fresh.c_str(), visible.c_str()));
+}
+
+std::vector<std::string> TenantPages::verify(const TenantRecord& record) {
+  std::vector<std::string> wrong;
+  const auto check_size = [&](system::MappedPage& page, const char* name) {
+    const auto identity = system::identity_of(page.fd());
+    if (!page.damaged() && identity && identity->size == page.size()) return false;
+    wrong.push_back(std::string(name) + " was cut short");
+    static_cast<void>(page.repair());
+    return true;
+  };
+  if (!system::exists(directory_)) static_cast<void>(system::make_directories(directory_, 0755));
+  check_size(grant_, contract::kGrantFile);
+  if (check_size(claim_, contract::kClaimFile)) write_claim_header();
+  const ClaimPage& page = claim();
+  if (page.magic != contract::kClaimMagic || page.abi != contract::kClaimAbi || page.size_bytes != sizeof(ClaimPage)) {
+    if (wrong.empty()) wrong.push_back("the head of claim was overwritten");
+    write_claim_header();
+  }
+  if (!grant_is_sound(record)) {
+    if (wrong.empty()) wrong.push_back("grant was overwritten");
+    GrantPage& mine = grant();
+    mine.closed.store(0, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < record.devices.size(); ++i)
+      mine.devices[i].flags.fetch_and(~contract::kMemoryUnlimited);
+    write_header(record);
+    write_limits(record);
+  }
+  put_back(contract::kGrantFile, grant_, wrong);
+  put_back(contract::kClaimFile, claim_, wrong);
+  return wrong;
+}
+
+void TenantPages::remove(const std::string& directory, const std::string& hidden) {
+  for (const char* name : {contract::kGrantFile, contract::kClaimFile}) ::unlink(hidden_name(hidden, name).c_str());
+  static_cast<void>(system::remove_tree(directory));
+}
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,52 @@
+#pragma once
+// The three files of one tenant: grant, claim and bell, in the directory the tenant sees, and a second name for each
+// page where it does not. The grant is written here alone (and by the share loop); what a tenant unlinks, replaces or
+// cuts is put back under the same inode, so that processes that have it mapped stay attached. One thread.
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "contract/claim.h"
+#include "contract/grant.h"
+#include "node/hypervisor/tenant_record.h"
+#include "system/page.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+class TenantPages {
+ public:
+  TenantPages() = default;
+  // New files for a new tenant. Both directories must exist but for the last part of `directory`.
+  static base::Result<TenantPages> create(const std::string& directory, const std::string& hidden,
+                                          const TenantRecord& record);
+  // Those of a tenant that outlived its hypervisor. Nothing is cut; what is missing is made anew and named in `damage`.
+  static base::Result<TenantPages> attach(const std::string& directory, const std::string& hidden,
+                                          const TenantRecord& record, std::vector<std::string>* damage);
+
+  contract::GrantPage& grant() const { return *grant_.as<contract::GrantPage>(); }
+  contract::ClaimPage& claim() const { return *claim_.as<contract::ClaimPage>(); }
+  int bell() const { return bell_.get(); }
+  int drain_bell();  // bytes taken, bounded; the rest is left for the next turn
+
+  void write_limits(const TenantRecord& record);  // into the grant; a change of limits also changes its generation
+  void close();                                   // tells the tenant that it is no more
+  // Looks whether the files are what they were and the grant says what was written, and puts right what is not. Each
+  // sentence is one thing that was wrong.
+  std::vector<std::string> verify(const TenantRecord& record);
+  static void remove(const std::string& directory, const std::string& hidden);
+
+ private:
+  base::Result<void> open_bell();
+  void put_back(const char* name, const system::MappedPage& page, std::vector<std::string>& wrong);
+  bool grant_is_sound(const TenantRecord& record) const;
+  void write_header(const TenantRecord& record);
+  void write_claim_header();
+
+  std::string directory_;
+  std::string hidden_;
+  system::MappedPage grant_;
+  system::MappedPage claim_;
+  system::Fd bell_;
+};
+
+}  // namespace tensor_fusion::node::hypervisor
