@@ -102,13 +102,18 @@ class Machine {
   [[nodiscard]] State& state() const { return *state_; }
   [[nodiscard]] std::uint32_t process_slot() const { return process_slot_; }
   [[nodiscard]] bool process_alive(std::uint32_t slot) const;
+  [[nodiscard]] bool same_process() const;  // false in a forked child that inherited this object
+  struct Local;                             // this process's scratch for the clock (clock.cpp)
+  [[nodiscard]] Local& local() const { return *local_; }
 
  private:
-  Machine() = default;
+  Machine();
   std::string directory_;
   State* state_ = nullptr;
   std::uint32_t process_slot_ = 0;
+  std::uint32_t pid_ = 0;
   int live_fd_ = -1;
+  std::unique_ptr<Local> local_;
 };
 
 }  // namespace tensor_fusion::sim::device

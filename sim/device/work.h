@@ -46,7 +46,7 @@ struct Work {
   std::uint64_t duration_ns = 0;     // compute and copies: alone on the device; kUnknownNs = publish_duration() will tell
   float width = 1.0F;                // compute: fraction of the SMs it can fill, (0, 1]
   std::uint32_t event = kNoEvent;    // event slot that receives the end time
-  Dependency after;                  // wait: what must be done first; other kinds: likewise, before they start
+  Dependency after = {};                  // wait: what must be done first; other kinds: likewise, before they start
   std::uint64_t arrival_ns = 0;      // 0 = now; else not before this device time
 };
 

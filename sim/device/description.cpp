@@ -1,0 +1,349 @@
+#include "sim/device/description.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+namespace tensor_fusion::sim::device {
+namespace {
+
+[[nodiscard]] std::unexpected<Error> bad(const std::string& message) { return std::unexpected(Error{Errc::bad_spec, message}); }
+
+struct Invalid {
+  std::string message;
+};
+using Set = std::expected<void, Invalid>;
+
+[[nodiscard]] std::expected<double, Invalid> number_of(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) || value < 0) {
+    return std::unexpected(Invalid{"'" + std::string(text) + "' is not a number of zero or more"});
+  }
+  return value;
+}
+
+// "24Gi", "512Mi", "80G", plain bytes.
+[[nodiscard]] std::expected<double, Invalid> bytes_of(std::string_view text) {
+  static constexpr struct { std::string_view suffix; double factor; } kSuffixes[] = {
+      {"Ki", 1024.0}, {"Mi", 1048576.0}, {"Gi", 1073741824.0}, {"Ti", 1099511627776.0},
+      {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}};
+  for (const auto& [suffix, factor] : kSuffixes) {
+    if (!text.ends_with(suffix)) continue;
+    auto value = number_of(text.substr(0, text.size() - suffix.size()));
+    if (value) *value *= factor;
+    return value;
+  }
+  return number_of(text);
+}
+
+using Setter = std::function<Set(Profile&, std::string_view)>;
+
+template <typename T>
+Setter number(T Profile::*field, double least, double most) {
+  return [=](Profile& p, std::string_view text) -> Set {
+    const auto value = number_of(text);
+    if (!value) return std::unexpected(value.error());
+    if (*value < least || *value > most) {
+      return std::unexpected(Invalid{"'" + std::string(text) + "' is outside " + std::to_string(least) + " … " + std::to_string(most)});
+    }
+    p.*field = static_cast<T>(*value);
+    return {};
+  };
+}
+template <typename T>
+Setter bytes(T Profile::*field) {
+  return [=](Profile& p, std::string_view text) -> Set {
+    const auto value = bytes_of(text);
+    if (!value) return std::unexpected(value.error());
+    if (*value > (sizeof(T) == 4 ? 4e9 : 1e15)) return std::unexpected(Invalid{"'" + std::string(text) + "' is too large"});
+    p.*field = static_cast<T>(*value);
+    return {};
+  };
+}
+template <std::size_t N>
+Setter text(char (Profile::*field)[N]) {
+  return [=](Profile& p, std::string_view value) -> Set {
+    if (value.size() >= N) return std::unexpected(Invalid{"'" + std::string(value) + "' is too long"});
+    std::memset(p.*field, 0, N);
+    std::memcpy(p.*field, value.data(), value.size());
+    return {};
+  };
+}
+
+// Every key that a machine description may set on a card.
+const std::map<std::string, Setter, std::less<>>& keys() {
+  static const std::map<std::string, Setter, std::less<>> table = {
+      {"name", text(&Profile::name)},
+      {"vbios", text(&Profile::vbios)},
+      {"memory", bytes(&Profile::memory_bytes)},
+      {"memory_reserved", bytes(&Profile::memory_reserved_bytes)},
+      {"context_overhead", bytes(&Profile::context_overhead_bytes)},
+      {"bar1", bytes(&Profile::bar1_bytes)},
+      {"l2", bytes(&Profile::l2_bytes)},
+      {"memory_bus_bits", number(&Profile::memory_bus_bits, 1, 65536)},
+      {"capability_major", number(&Profile::capability_major, 5, 20)},
+      {"capability_minor", number(&Profile::capability_minor, 0, 9)},
+      {"sm_count", number(&Profile::sm_count, 1, 1024)},
+      {"cores_per_sm", number(&Profile::cores_per_sm, 1, 1024)},
+      {"max_threads_per_sm", number(&Profile::max_threads_per_sm, 32, 4096)},
+      {"max_blocks_per_sm", number(&Profile::max_blocks_per_sm, 1, 64)},
+      {"max_threads_per_block", number(&Profile::max_threads_per_block, 32, 4096)},
+      {"registers_per_sm", number(&Profile::registers_per_sm, 1024, 1 << 20)},
+      {"registers_per_block", number(&Profile::registers_per_block, 1024, 1 << 20)},
+      {"shared_per_sm", bytes(&Profile::shared_bytes_per_sm)},
+      {"shared_per_block", bytes(&Profile::shared_bytes_per_block)},
+      {"shared_per_block_optin", bytes(&Profile::shared_bytes_per_block_optin)},
+      {"copy_engines", number(&Profile::copy_engines, 1, 16)},
+      {"sm_clock_mhz", number(&Profile::sm_clock_mhz, 1, 10000)},
+      {"memory_clock_mhz", number(&Profile::memory_clock_mhz, 1, 20000)},
+      {"power_limit_mw", number(&Profile::power_limit_mw, 1, 4e6)},
+      {"power_idle_mw", number(&Profile::power_idle_mw, 0, 4e6)},
+      {"pcie_generation", number(&Profile::pcie_generation, 1, 7)},
+      {"pcie_width", number(&Profile::pcie_width, 1, 32)},
+      {"fp32_tflops", number(&Profile::fp32_tflops, 0.001, 1e6)},
+      {"fp16_tflops", number(&Profile::fp16_tflops, 0.001, 1e6)},
+      {"memory_gb_per_s", number(&Profile::memory_gb_per_s, 0.001, 1e6)},
+      {"pcie_gb_per_s", number(&Profile::pcie_gb_per_s, 0.001, 1e6)},
+      {"nvlink_gb_per_s", number(&Profile::nvlink_gb_per_s, 0, 1e6)},
+      {"nvlink_links", number(&Profile::nvlink_links, 0, 36)},
+      {"nvlink_version", number(&Profile::nvlink_version, 0, 9)},
+      {"ecc", number(&Profile::ecc, 0, 1)},
+      {"slice_us", number(&Profile::slice_us, 1, 1e7)},
+      {"switch_us", number(&Profile::switch_us, 0, 1e6)},
+      {"launch_overhead_us", number(&Profile::launch_overhead_us, 0, 1e6)},
+      {"min_kernel_us", number(&Profile::min_kernel_us, 0, 1e6)},
+      {"copy_latency_us", number(&Profile::copy_latency_us, 0, 1e6)},
+      {"instructions_per_s", number(&Profile::instructions_per_s, 1e3, 1e18)},
+      {"speed", number(&Profile::speed, 1e-6, 1e6)},
+      {"stall_ms", number(&Profile::stall_ms, 1, 1e9)},
+      {"link",
+       [](Profile& p, std::string_view value) -> Set {
+         if (value == "none") p.link_kind = LinkKind::none;
+         else if (value == "nvlink") p.link_kind = LinkKind::nvlink_mesh;
+         else if (value == "nvswitch") p.link_kind = LinkKind::nvswitch;
+         else return std::unexpected(Invalid{"'" + std::string(value) + "' is none of none, nvlink, nvswitch"});
+         return {};
+       }},
+  };
+  return table;
+}
+
+[[nodiscard]] std::string known_profiles() {
+  std::string list;
+  for (const auto key : builtin_profile_keys()) list += (list.empty() ? "" : ", ") + std::string(key);
+  return list;
+}
+
+// Edit distance, for the nearest known word.
+[[nodiscard]] std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t up = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      diagonal = up;
+    }
+  }
+  return row[b.size()];
+}
+
+[[nodiscard]] std::expected<void, Error> set_key(Profile& profile, const std::string& key, std::string_view value,
+                                                 const std::string& where) {
+  const auto found = keys().find(key);
+  if (found == keys().end()) {
+    std::string nearest;
+    std::size_t best = ~std::size_t{0};
+    for (const auto& [name, setter] : keys()) {
+      if (const auto d = distance(key, name); d < best) { best = d; nearest = name; }
+    }
+    return bad(where + ": there is no key '" + key + "'; did you mean '" + nearest + "'?");
+  }
+  if (const Set set = found->second(profile, value); !set) return bad(where + ": " + key + ": " + set.error().message);
+  return {};
+}
+
+[[nodiscard]] std::uint64_t mix(std::uint64_t h) {
+  h ^= h >> 33; h *= 0xff51afd7ed558ccdull; h ^= h >> 33; h *= 0xc4ceb9fe1a85ec53ull; h ^= h >> 33;
+  return h;
+}
+
+// What a machine gives each card by its place: identity, bus address, NUMA node, switch. The same description gives the
+// same machine everywhere.
+void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
+  const auto total = static_cast<std::uint32_t>(d.devices.size());
+  std::uint64_t seed = 0xcbf29ce484222325ull;
+  for (const DeviceInfo& device : d.devices) {
+    for (const char c : std::string_view(device.profile.key)) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  }
+  for (std::uint32_t i = 0; i < total; ++i) {
+    DeviceInfo& device = d.devices[i];
+    device.index = i;
+    const std::uint64_t high = mix(seed + 2 * i + 1);
+    const std::uint64_t low = mix(seed + 2 * i + 2);
+    for (unsigned b = 0; b < 8; ++b) {
+      device.uuid_bytes[b] = static_cast<std::uint8_t>(high >> (56 - 8 * b));
+      device.uuid_bytes[8 + b] = static_cast<std::uint8_t>(low >> (56 - 8 * b));
+    }
+    device.uuid_bytes[6] = static_cast<std::uint8_t>((device.uuid_bytes[6] & 0x0f) | 0x50);
+    device.uuid_bytes[8] = static_cast<std::uint8_t>((device.uuid_bytes[8] & 0x3f) | 0x80);
+    const auto* u = device.uuid_bytes;
+    std::snprintf(device.uuid, sizeof(device.uuid),
+                  "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4], u[5],
+                  u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    std::snprintf(device.serial, sizeof(device.serial), "%013llu", static_cast<unsigned long long>(low % 10'000'000'000'000ull));
+    device.pci_domain = 0;
+    device.pci_bus = 0x10 + 0x0f * i;
+    device.pci_device = 0;
+    const std::uint32_t per_node = total >= 4 ? (total + 1) / 2 : total;
+    device.numa_node = numa_wish[i] >= 0 ? numa_wish[i] : static_cast<std::int32_t>(i / per_node);
+    device.module_id = i + 1;
+    device.pci_switch = i / 2;
+    std::snprintf(device.cpu_list, sizeof(device.cpu_list), "%d-%d", device.numa_node * 32, device.numa_node * 32 + 31);
+  }
+}
+
+[[nodiscard]] std::expected<void, Error> add(Description& d, const Profile& profile, double count, const std::string& where) {
+  if (count < 1 || count != std::floor(count) || count > kMaxMachineDevices ||
+      d.devices.size() + static_cast<std::size_t>(count) > kMaxMachineDevices) {
+    return bad(where + ": a machine has 1 to " + std::to_string(kMaxMachineDevices) + " cards");
+  }
+  DeviceInfo device{};
+  device.profile = profile;
+  d.devices.insert(d.devices.end(), static_cast<std::size_t>(count), device);
+  return {};
+}
+
+[[nodiscard]] std::expected<void, Error> apply(Profile& profile, const YAML::Node& map, const std::string& where) {
+  for (const auto& entry : map) {
+    const auto key = entry.first.as<std::string>();
+    if (key == "profile" || key == "count" || key == "numa" || key == "base") continue;
+    if (!entry.second.IsScalar()) return bad(where + ": " + key + " wants one value");
+    const std::string place = where + ", line " + std::to_string(entry.first.Mark().line + 1);
+    if (auto set = set_key(profile, key, entry.second.Scalar(), place); !set) return set;
+  }
+  return {};
+}
+
+[[nodiscard]] std::expected<Description, Error> from_yaml(const YAML::Node& root) {
+  if (!root.IsMap()) return bad("a machine description is a map with the key 'devices'");
+  Description d;
+  for (const auto& entry : root) {
+    const auto key = entry.first.as<std::string>();
+    if (key == "driver") d.driver_version = entry.second.as<std::string>();
+    else if (key == "cuda") d.cuda_version = static_cast<std::uint32_t>(std::lround(entry.second.as<double>() * 1000));
+    else if (key != "devices" && key != "defaults" && key != "profiles") {
+      return bad("line " + std::to_string(entry.first.Mark().line + 1) + ": there is no key '" + key +
+                 "'; known are driver, cuda, defaults, profiles, devices");
+    }
+  }
+  if (d.driver_version.empty() || d.driver_version.size() > 31) return bad("driver: a version like 580.95.05 is wanted");
+  std::map<std::string, Profile> own;
+  if (const auto profiles = root["profiles"]) {
+    if (!profiles.IsMap()) return bad("profiles: a map from name to keys is wanted");
+    for (const auto& entry : profiles) {
+      const auto key = entry.first.as<std::string>();
+      if (!entry.second.IsMap() || !entry.second["base"]) return bad("profiles: " + key + ": 'base' names the profile it starts from");
+      const auto base = entry.second["base"].as<std::string>();
+      auto profile = builtin_profile(base);
+      if (!profile) return bad("profiles: " + key + ": there is no profile '" + base + "'; known are " + known_profiles());
+      if (key.size() >= sizeof(profile->key)) return bad("profiles: " + key + ": the name is too long");
+      std::memset(profile->key, 0, sizeof(profile->key));
+      std::memcpy(profile->key, key.data(), key.size());
+      if (auto applied = apply(*profile, entry.second, "profiles: " + key); !applied) return std::unexpected(applied.error());
+      own[key] = *profile;
+    }
+  }
+  const auto devices = root["devices"];
+  if (!devices || !devices.IsSequence() || devices.size() == 0) return bad("devices: a list with at least one card is wanted");
+  std::vector<std::int32_t> numa;
+  for (const auto& node : devices) {
+    const std::string where = "devices, line " + std::to_string(node.Mark().line + 1);
+    if (!node.IsMap() || !node["profile"]) return bad(where + ": 'profile' is missing");
+    const auto key = node["profile"].as<std::string>();
+    std::optional<Profile> profile = builtin_profile(key);
+    if (const auto found = own.find(key); found != own.end()) profile = found->second;
+    if (!profile) return bad(where + ": there is no profile '" + key + "'; known are " + known_profiles());
+    if (root["defaults"]) {
+      if (auto applied = apply(*profile, root["defaults"], "defaults"); !applied) return std::unexpected(applied.error());
+    }
+    if (auto applied = apply(*profile, node, where); !applied) return std::unexpected(applied.error());
+    if (auto added = add(d, *profile, node["count"] ? node["count"].as<double>() : 1, where); !added) return std::unexpected(added.error());
+    numa.resize(d.devices.size(), node["numa"] ? node["numa"].as<std::int32_t>() : -1);
+  }
+  place_devices(d, numa);
+  return d;
+}
+
+}  // namespace
+
+std::expected<Description, Error> parse_yaml_description(const std::string& yaml) {
+  if (yaml.size() >= kMaxDescription) return bad("the machine description is too long");
+  try {  // the library's door throws
+    auto d = from_yaml(YAML::Load(yaml));
+    if (d) d->text = yaml;
+    return d;
+  } catch (const YAML::Exception& error) {
+    return bad(error.what());
+  }
+}
+
+std::expected<Description, Error> parse_list_description(std::string_view list) {
+  Description d;
+  d.text = std::string(list);
+  const std::string_view cards = list.substr(0, list.find(';'));
+  for (std::size_t at = 0; at <= cards.size();) {
+    const std::size_t end = std::min(cards.find(',', at), cards.size());
+    std::string_view item = cards.substr(at, end - at);
+    at = end + 1;
+    double count = 1;
+    if (const auto x = item.find('x'); x != std::string_view::npos && x > 0 && item.find_first_not_of("0123456789") == x) {
+      count = number_of(item.substr(0, x)).value_or(0);
+      item.remove_prefix(x + 1);
+    }
+    auto profile = builtin_profile(item);
+    if (!profile) return bad("there is no profile '" + std::string(item) + "'; known are " + known_profiles());
+    std::string_view rest = list.substr(std::min(cards.size(), list.size()));
+    while (!rest.empty()) {
+      rest.remove_prefix(1);
+      const std::string_view pair = rest.substr(0, rest.find(';'));
+      rest.remove_prefix(pair.size());
+      const auto equals = pair.find('=');
+      if (equals == std::string_view::npos) return bad("'" + std::string(pair) + "': key=value is wanted after ';'");
+      if (auto set = set_key(*profile, std::string(pair.substr(0, equals)), pair.substr(equals + 1), std::string(list)); !set) {
+        return std::unexpected(set.error());
+      }
+    }
+    if (auto added = add(d, *profile, count, std::string(list)); !added) return std::unexpected(added.error());
+  }
+  place_devices(d, std::vector<std::int32_t>(d.devices.size(), -1));
+  return d;
+}
+
+std::expected<Description, Error> read_description(const std::string& given) {
+  const bool path = given.find('/') != std::string::npos || given.ends_with(".yaml") || given.ends_with(".yml");
+  std::expected<Description, Error> d;
+  if (path) {
+    std::ifstream file(given);
+    if (!file) return bad("TENSOR_FUSION_SIM: cannot read the file '" + given + "'");
+    std::ostringstream content;
+    content << file.rdbuf();
+    d = parse_yaml_description(content.str());
+  } else {
+    d = parse_list_description(given);
+  }
+  if (!d) return bad("TENSOR_FUSION_SIM=" + given + ": " + d.error().message);
+  d->name = given;
+  return d;
+}
+
+}  // namespace tensor_fusion::sim::device
