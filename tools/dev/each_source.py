@@ -23,7 +23,7 @@ def words_of(entry):
     if "ccache" in words[0]:
         words = words[1:]
     cut = words.index("-o")
-    return words[:cut] + words[cut + 2:]
+    return words[:cut] + words[cut + 2:] + ["-fsyntax-only"]
 
 
 def compile_one(entry):
