@@ -60,7 +60,7 @@ struct Screen {
 
 void draw_line(int row, std::string_view text, attr_t attributes) {
   if (row >= LINES) return;
-  ::attrset(attributes);
+  ::attrset(static_cast<int>(attributes));
   mvaddnstr(row, 0, text.data(), static_cast<int>(text.size()));
   ::attrset(A_NORMAL);
 }
