@@ -7,16 +7,16 @@ REFUSED = [
     (["--vram", "-1Gi"], "-1Gi", 2),
     (["--vram", "nan"], "nan", 2),
     (["--vram", "8Gx"], "8Gx", 2),
-    (["--vram", "500Gi"], "500", 121),
+    (["--vram", "500Gi"], "500", 111),
     (["--compute", "0%"], "0", 2),
     (["--compute", "101%"], "101", 2),
     (["--compute", "NaN%"], "NaN", 2),
     (["--compute", "-5%"], "-5%", 2),
     (["--compute", "20%", "--compute-request", "30%"], "30", 2),
-    (["--gpu", "97"], "97", 121),
-    (["--gpu", "GPU-00000000-dead-beef-0000-000000000000"], "dead-beef", 121),
+    (["--gpu", "97"], "97", 112),
+    (["--gpu", "GPU-00000000-dead-beef-0000-000000000000"], "dead-beef", 112),
     (["--gpus", "0"], "0", 2),
-    (["--gpus", "9"], "9", 121),
+    (["--gpus", "9"], "9", 111),
     (["--qos", "urgent"], "urgent", 2),
     (["--vrma", "2Gi"], "--vram", 2),
 ]
@@ -29,7 +29,7 @@ def test_run_refuses(machine, arguments, mentioned, code):
     assert "started" not in output
     assert mentioned in error, error
     assert len(error.strip().splitlines()) <= 3, error
-    assert machine.shown("ps")["tenants"] == []
+    assert machine.shown("ps")["slices"] == []
 
 
 def test_a_program_that_does_not_exist(machine):
@@ -54,7 +54,7 @@ def test_a_name_that_is_taken(machine):
     tenant = machine.tenant(["wait"], "--vram", "1Gi", "--name", "night")
     tenant.said()
     tenant.said()
-    _, error = machine.cli("run", "--name", "night", "--vram", "1Gi", "--", "/bin/true", code=121)
+    _, error = machine.cli("run", "--name", "night", "--vram", "1Gi", "--", "/bin/true", code=113)
     assert "night" in error
     tenant.end()
 
@@ -62,5 +62,5 @@ def test_a_name_that_is_taken(machine):
 def test_a_slice_that_does_not_exist(machine):
     machine.hypervisor()
     for arguments in (["limit", "nobody", "--vram", "1Gi"], ["kill", "nobody"], ["logs", "nobody"]):
-        _, error = machine.cli(*arguments, code=118)
+        _, error = machine.cli(*arguments, code=12)
         assert "nobody" in error

@@ -3,7 +3,7 @@ from conftest import GIB, MIB, until
 
 
 def slices(machine):
-    return machine.shown("ps")["tenants"]
+    return machine.shown("ps")["slices"]
 
 
 def test_run_starts_a_hypervisor_when_there_is_none(machine):

@@ -81,4 +81,4 @@ def test_a_limit_is_changed_while_the_program_runs(machine):
 
 
 def slices(machine):
-    return machine.shown("ps")["tenants"]
+    return machine.shown("ps")["slices"]
