@@ -1,0 +1,169 @@
+#include "guest/limiter/core/attachment.h"
+
+#include <stdlib.h>
+
+#include "guest/limiter/core/driver.h"
+#include "guest/limiter/core/elf.h"
+#include "guest/limiter/core/fault.h"
+#include "guest/limiter/core/gate.h"
+#include "guest/limiter/core/log.h"
+#include "guest/limiter/core/os.h"
+#include "guest/limiter/core/process.h"
+#include "guest/limiter/core/uuid.h"
+
+namespace tensor_fusion::guest::limiter {
+
+Driver g_driver;
+Shared g_shared;
+constinit thread_local Current t_current{0, nullptr, 0};
+
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+ForkPage g_first_page;  // until the slice is found; all zero
+std::atomic<std::uint32_t> g_flags{0};
+std::atomic<std::uint32_t> g_registered_pid{0};  // of the last process in this line of forks that took a slot
+
+// The page that a fork wipes. Without the kernel's help (before 4.14) a fork is seen at the next registration only.
+ForkPage* make_fork_page() {
+  auto* page = static_cast<ForkPage*>(os::map_memory(4096));
+  if (page == nullptr) return &g_first_page;
+  if (!os::wipe_on_fork(page, 4096)) say("this kernel cannot mark memory for fork; forked children share their parent's slot");
+  return page;
+}
+
+void join_devices(Attachment& made) {
+  const contract::GrantPage& grant = *g_shared.slice.grant;
+  contract::ClaimPage& claim = *g_shared.slice.claim;
+  for (auto& index : made.by_ordinal) index = -1;
+  int count = 0;
+  if (driver().cuDeviceGetCount == nullptr || driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) return;
+  std::uint32_t granted = grant.device_count.load(kRelaxed);
+  if (granted > contract::kMaxDevices) granted = contract::kMaxDevices;
+  for (int ordinal = 0; ordinal < count && ordinal < kMaxOrdinals; ++ordinal) {
+    CUdevice device = 0;
+    CUuuid uuid;
+    const auto get_uuid = driver().cuDeviceGetUuid_v2 != nullptr ? driver().cuDeviceGetUuid_v2 : driver().cuDeviceGetUuid;
+    if (get_uuid == nullptr || driver().cuDeviceGet(&device, ordinal) != CUDA_SUCCESS ||
+        get_uuid(&uuid, device) != CUDA_SUCCESS || device < 0 || device >= kMaxOrdinals)
+      continue;
+    for (std::uint32_t row = 0; row < granted; ++row) {
+      if (!uuid_matches(grant.devices[row].uuid, uuid)) continue;
+      Device& joined = made.devices[made.device_count];
+      joined.ordinal = device;
+      joined.index = row;
+      joined.grant = &grant.devices[row];
+      joined.grant_page = &grant;
+      joined.claim = &claim.devices[row];
+      joined.mine = &made.process->devices[row];
+      made.by_ordinal[device] = static_cast<std::int8_t>(made.device_count++);
+      break;
+    }
+  }
+}
+
+Attachment* register_now() {
+  contract::ClaimPage& claim = *g_shared.slice.claim;
+  const std::uint32_t pid = os::process_id();
+  const std::uint64_t space = os::pid_namespace();
+  const std::uint64_t start = process_status(pid).start_ticks;
+  std::uint32_t slot = take_slot(claim, pid, start, space);
+  if (slot == contract::kMaxProcesses) {
+    Ledger sweeper(&claim, contract::kMaxProcesses, space);
+    if (sweeper.sweep()) slot = take_slot(claim, pid, start, space);
+  }
+  if (slot == contract::kMaxProcesses) {
+    say("all slots of the claim page are taken");
+    return nullptr;
+  }
+  auto* made = static_cast<Attachment*>(os::map_memory(sizeof(Attachment)));
+  if (made == nullptr) return nullptr;
+  made->ledger = Ledger(&claim, slot, space);
+  made->process = &claim.processes[slot];
+  made->process->limiter_version.store(kLimiterVersion, kRelaxed);
+  const std::uint32_t before = g_registered_pid.exchange(pid, kRelaxed);
+  if (before != 0 && before != pid) {
+    g_flags.fetch_or(contract::kFlagForked, kRelaxed);
+    gate::forked();
+  }
+  made->process->flags.store(g_flags.load(kRelaxed), kRelaxed);
+  join_devices(*made);
+  return made;
+}
+
+}  // namespace
+
+ForkPage* g_fork = &g_first_page;
+
+Stage resolve_slice() {
+  const Stage known = g_shared.stage.load(std::memory_order_acquire);
+  if (known != Stage::untouched) return known;
+  Guard guard(g_first_page.stage_mutex);
+  if (g_shared.stage.load(kRelaxed) != Stage::untouched) return g_shared.stage.load(kRelaxed);
+  Object self;
+  if (object_of(reinterpret_cast<const void*>(&resolve_slice), self)) g_shared.library.add(self.path);
+  Stage stage = Stage::passing;
+  switch (find_slice(g_shared.slice, g_shared.library.letters)) {
+    case SliceState::none: break;
+    case SliceState::found: stage = Stage::limited; break;
+    case SliceState::damaged:
+      stage = Stage::damaged;
+      say(g_shared.slice.reason, g_shared.slice.directory.letters);
+      break;
+  }
+  if (stage == Stage::limited) {
+    arm_faults(getenv(kFaultVariable));
+    g_fork = make_fork_page();
+  }
+  g_shared.stage.store(stage, std::memory_order_release);
+  return stage;
+}
+
+Attachment* registered() {
+  if (Attachment* made = attachment(); made != nullptr) return made;
+  if (resolve_slice() != Stage::limited) return nullptr;
+  Guard guard(g_fork->stage_mutex);
+  if (Attachment* made = attachment(); made != nullptr) return made;
+  Attachment* made = register_now();
+  if (made == nullptr) return nullptr;
+  g_fork->attachment.store(made, std::memory_order_release);
+  g_fork->epoch.store(1, std::memory_order_release);
+  return made;
+}
+
+CUresult refusal() { return CUDA_ERROR_SYSTEM_NOT_READY; }
+
+Device* look_up_current() {
+  forget_current();
+  Attachment* attached = registered();
+  if (attached == nullptr || driver().cuCtxGetCurrent == nullptr) return nullptr;
+  CUcontext context = nullptr;
+  CUdevice ordinal = 0;
+  const std::uint64_t epoch = g_fork->epoch.load(kRelaxed);
+  if (driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr ||
+      driver().cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
+    return nullptr;
+  t_current.device = device_of(ordinal);
+  t_current.context = reinterpret_cast<std::uint64_t>(context);
+  t_current.epoch = epoch;
+  return t_current.device;
+}
+
+Device* device_of(CUdevice ordinal) {
+  Attachment* attached = registered();
+  if (attached == nullptr || ordinal < 0 || ordinal >= kMaxOrdinals || attached->by_ordinal[ordinal] < 0) return nullptr;
+  return &attached->devices[attached->by_ordinal[ordinal]];
+}
+
+void note_flag(std::uint32_t flag) {
+  g_flags.fetch_or(flag, kRelaxed);
+  if (Attachment* attached = attachment(); attached != nullptr) attached->process->flags.fetch_or(flag, kRelaxed);
+}
+
+bool hypervisor_away() {
+  const std::uint64_t beat = g_shared.slice.grant->heartbeat_ns.load(kRelaxed);
+  const std::uint64_t now = os::monotonic_ns();
+  return now > beat && now - beat > contract::kHeartbeatLateNs;
+}
+
+}  // namespace tensor_fusion::guest::limiter

@@ -1,0 +1,46 @@
+#pragma once
+// A lock between threads of one process, 4 bytes, no destructor, no libc. Not for memory of several processes: those use
+// LedgerLock. A child of fork gets fresh ones with its fresh attachment.
+#include <atomic>
+#include <cstdint>
+
+#include "guest/limiter/core/os.h"
+
+namespace tensor_fusion::guest::limiter {
+
+class Mutex {
+ public:
+  [[gnu::always_inline]] void lock() {
+    std::uint32_t free = 0;
+    if (!word_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed)) wait();
+  }
+  [[gnu::always_inline]] void unlock() {
+    if (word_.exchange(0, std::memory_order_release) == 2) os::futex_wake(&word_, 1, false);
+  }
+
+ private:
+  [[gnu::noinline]] void wait() {
+    for (int spin = 0; spin < 100; ++spin) {
+      std::uint32_t free = 0;
+      if (word_.load(std::memory_order_relaxed) == 0 &&
+          word_.compare_exchange_weak(free, 1, std::memory_order_acquire, std::memory_order_relaxed))
+        return;
+      os::relax();
+    }
+    while (word_.exchange(2, std::memory_order_acquire) != 0) os::futex_wait(&word_, 2, 1'000'000'000, false);
+  }
+  std::atomic<std::uint32_t> word_{0};
+};
+
+class Guard {
+ public:
+  explicit Guard(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Guard() { mutex_.unlock(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+}  // namespace tensor_fusion::guest::limiter

@@ -1,0 +1,1 @@
+set(ROOM_DEPENDS tf_contract)

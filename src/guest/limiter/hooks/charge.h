@@ -1,0 +1,53 @@
+#pragma once
+// The shape of every charged call: reserve, call the driver, remember, and undo what does not hold.
+#include "guest/limiter/core/fault.h"
+#include "guest/limiter/hooks/entry.h"
+
+namespace tensor_fusion::guest::limiter {
+
+// Reserves, and when the slice is full first collects what is owed to it (memory that pools have given back, processes
+// that have died).
+bool reserve(Device& device, std::uint64_t bytes);
+void release(Device& device, std::uint64_t bytes);
+
+// `call()` asks the driver, `holding()` describes what it gave, `undo()` gives it back.
+template <class Call, class Describe, class Undo>
+[[gnu::always_inline]] inline CUresult charged(Device& device, std::uint64_t bytes, Call call, Describe describe,
+                                               Undo undo) {
+  if (!reserve(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  fault(FaultPoint::reserved);
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS) {
+    release(device, bytes);
+    return result;
+  }
+  fault(FaultPoint::allocated);
+  Holding holding = describe();
+  holding.bytes = bytes;
+  holding.device = static_cast<std::uint32_t>(&device - attachment()->devices);
+  holding.context = t_current.context;
+  if (attachment()->holdings.insert(holding)) return CUDA_SUCCESS;
+  undo();
+  release(device, bytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// Frees a thing: forgotten before the driver frees it, since another thread may be given the same handle at once.
+template <class Call>
+[[gnu::always_inline]] inline CUresult discharged(Kind kind, std::uint64_t key, Call call) {
+  Attachment* attached = attachment();
+  Holding holding;
+  if (attached == nullptr || !attached->holdings.take(kind, key, holding)) return call();
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) {
+    release(attached->devices[holding.device], holding.bytes);
+  } else {
+    attached->holdings.insert(holding);
+  }
+  return result;
+}
+
+// Brings the charge of every pool on this device to what it really reserves now; true when it became less.
+bool settle_pools(Attachment& attached, const Device* device);
+
+}  // namespace tensor_fusion::guest::limiter

@@ -1,0 +1,221 @@
+// Contexts: their overhead is charged, their end drops all they held, and the calling thread's current device follows.
+#include "guest/limiter/core/log.h"
+#include "guest/limiter/core/os.h"
+#include "guest/limiter/hooks/charge.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+constexpr std::uint64_t kSettleNs = 100'000'000;
+
+std::uint64_t word_of(CUcontext context) { return reinterpret_cast<std::uint64_t>(context); }
+
+// The overhead of a context on this device is not known yet: the hypervisor reads it off the driver's own account.
+void ask_for_overhead(Device& device) {
+  if (hypervisor_away()) return;
+  const std::uint32_t before = device.grant->settled.load(std::memory_order_relaxed);
+  device.mine->settle_request.fetch_add(1, std::memory_order_release);
+  ring(g_shared.slice);
+  const std::uint64_t end = os::monotonic_ns() + kSettleNs;
+  while (device.grant->settled.load(std::memory_order_acquire) == before) {
+    const std::uint64_t now = os::monotonic_ns();
+    if (now >= end) return;
+    os::futex_wait(&device.grant->settled, before, end - now, true);
+  }
+}
+
+void context_made(Device& device, CUcontext context, std::uint64_t overhead) {
+  Attachment& attached = *attachment();
+  Holding holding;
+  holding.kind = Kind::context;
+  holding.key = word_of(context);
+  holding.context = word_of(context);
+  holding.bytes = overhead;
+  holding.device = static_cast<std::uint32_t>(&device - attached.devices);
+  if (!attached.holdings.insert(holding)) attached.ledger.release(device, overhead);
+  device.mine->contexts.fetch_add(1, std::memory_order_relaxed);
+  gate::context_created(device, context);
+  if (overhead == 0) ask_for_overhead(device);
+}
+
+// Everything made in this context goes with it.
+void context_gone(CUcontext context) {
+  Attachment* attached = attachment();
+  if (attached == nullptr || context == nullptr) return;
+  std::uint64_t bytes[contract::kMaxDevices] = {};
+  bool was_ours = false;
+  std::uint32_t home = 0;
+  attached->holdings.remove_if([&](const Holding& holding) {
+    if (holding.context != word_of(context)) return false;
+    switch (holding.kind) {
+      case Kind::physical:
+      case Kind::mapping:
+      case Kind::record:
+      case Kind::exec: return false;  // these belong to no context
+      default: break;
+    }
+    if (holding.kind == Kind::context) {
+      was_ours = true;
+      home = holding.device;
+    }
+    bytes[holding.device] += holding.bytes;
+    return true;
+  });
+  for (std::uint32_t index = 0; index < attached->device_count; ++index)
+    attached->ledger.release(attached->devices[index], bytes[index]);
+  if (was_ours) {
+    auto& contexts = attached->devices[home].mine->contexts;
+    if (contexts.load(std::memory_order_relaxed) != 0) contexts.fetch_sub(1, std::memory_order_relaxed);
+    settle_pools(*attached, &attached->devices[home]);
+  }
+  g_fork->epoch.fetch_add(1, std::memory_order_release);
+}
+
+void tell_gate(CUcontext context) {
+  Attachment* attached = attachment();
+  Holding holding;
+  if (attached != nullptr && attached->holdings.find(Kind::context, word_of(context), holding))
+    gate::context_destroyed(attached->devices[holding.device], context);
+}
+
+template <class Call>
+CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
+  if (registered() == nullptr) return must_refuse() ? refusal() : call();
+  Device* device = device_of(ordinal);
+  // A device outside the slice is none to this program. (A number that is no device gives the driver's own answer.)
+  if (device == nullptr) return ordinal >= 0 && ordinal < kMaxOrdinals ? CUDA_ERROR_INVALID_DEVICE : call();
+  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return refusal();
+  Guard guard(attachment()->context_mutex);
+  const std::uint64_t overhead = device->grant->context_overhead_bytes.load(std::memory_order_relaxed);
+  if (!reserve(*device, overhead)) return CUDA_ERROR_OUT_OF_MEMORY;
+  fault(FaultPoint::reserved);
+  const CUresult result = call();
+  forget_current();
+  if (result != CUDA_SUCCESS) {
+    release(*device, overhead);
+    return result;
+  }
+  context_made(*device, *context, overhead);
+  return result;
+}
+
+template <class Call>
+CUresult destroy(CUcontext context, Call call) {
+  tell_gate(context);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) context_gone(context);
+  return result;
+}
+
+bool primary_active(CUdevice ordinal) {
+  unsigned flags = 0;
+  int active = 0;
+  return TF_REAL(cuDevicePrimaryCtxGetState)(ordinal, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+template <class Call>
+CUresult leave_primary(CUdevice ordinal, bool always, Call call) {
+  Device* device = device_of(ordinal);
+  if (device == nullptr) return must_refuse() ? refusal() : call();
+  Attachment& attached = *attachment();
+  Guard guard(attached.context_mutex);
+  std::uint64_t& primary = attached.primary[device - attached.devices];
+  const auto context = reinterpret_cast<CUcontext>(primary);
+  if (always && primary != 0) tell_gate(context);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS && primary != 0 && (always || !primary_active(ordinal))) {
+    if (!always) tell_gate(context);
+    context_gone(context);
+    primary = 0;
+  }
+  return result;
+}
+
+}  // namespace
+
+TF_ENTRY(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device)) {
+  return create(context, device, [&] { return TF_REAL(cuCtxCreate)(context, flags, device); });
+}
+TF_ENTRY(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device)) {
+  return create(context, device, [&] { return TF_REAL(cuCtxCreate_v2)(context, flags, device); });
+}
+TF_ENTRY(cuCtxCreate_v3, (CUcontext * context, CUexecAffinityParam* affinity, int count, unsigned flags, CUdevice device)) {
+  return create(context, device, [&] { return TF_REAL(cuCtxCreate_v3)(context, affinity, count, flags, device); });
+}
+TF_ENTRY(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams* params, unsigned flags, CUdevice device)) {
+  return create(context, device, [&] { return TF_REAL(cuCtxCreate_v4)(context, params, flags, device); });
+}
+TF_ENTRY(cuCtxDestroy, (CUcontext context)) {
+  return destroy(context, [&] { return TF_REAL(cuCtxDestroy)(context); });
+}
+TF_ENTRY(cuCtxDestroy_v2, (CUcontext context)) {
+  return destroy(context, [&] { return TF_REAL(cuCtxDestroy_v2)(context); });
+}
+TF_ENTRY(cuCtxDetach, (CUcontext context)) {
+  return destroy(context, [&] { return TF_REAL(cuCtxDetach)(context); });
+}
+
+TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {
+  if (registered() == nullptr) return TF_FORWARD(cuDevicePrimaryCtxRetain, context, ordinal);
+  Device* device = device_of(ordinal);
+  if (device == nullptr)
+    return ordinal >= 0 && ordinal < kMaxOrdinals ? CUDA_ERROR_INVALID_DEVICE
+                                                  : TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
+  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return refusal();
+  Attachment& attached = *attachment();
+  Guard guard(attached.context_mutex);
+  std::uint64_t& primary = attached.primary[device - attached.devices];
+  if (primary != 0 && primary_active(ordinal)) return TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
+  const std::uint64_t overhead = device->grant->context_overhead_bytes.load(std::memory_order_relaxed);
+  if (!reserve(*device, overhead)) return CUDA_ERROR_OUT_OF_MEMORY;
+  fault(FaultPoint::reserved);
+  const CUresult result = TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
+  if (result != CUDA_SUCCESS) {
+    release(*device, overhead);
+    return result;
+  }
+  primary = word_of(*context);
+  context_made(*device, *context, overhead);
+  return result;
+}
+TF_ENTRY(cuDevicePrimaryCtxRelease, (CUdevice device)) {
+  return leave_primary(device, false, [&] { return TF_REAL(cuDevicePrimaryCtxRelease)(device); });
+}
+TF_ENTRY(cuDevicePrimaryCtxRelease_v2, (CUdevice device)) {
+  return leave_primary(device, false, [&] { return TF_REAL(cuDevicePrimaryCtxRelease_v2)(device); });
+}
+TF_ENTRY(cuDevicePrimaryCtxReset, (CUdevice device)) {
+  return leave_primary(device, true, [&] { return TF_REAL(cuDevicePrimaryCtxReset)(device); });
+}
+TF_ENTRY(cuDevicePrimaryCtxReset_v2, (CUdevice device)) {
+  return leave_primary(device, true, [&] { return TF_REAL(cuDevicePrimaryCtxReset_v2)(device); });
+}
+
+TF_ENTRY(cuCtxSetCurrent, (CUcontext context)) {
+  forget_current();
+  return TF_REAL(cuCtxSetCurrent)(context);
+}
+TF_ENTRY(cuCtxPushCurrent, (CUcontext context)) {
+  forget_current();
+  return TF_REAL(cuCtxPushCurrent)(context);
+}
+TF_ENTRY(cuCtxPushCurrent_v2, (CUcontext context)) {
+  forget_current();
+  return TF_REAL(cuCtxPushCurrent_v2)(context);
+}
+TF_ENTRY(cuCtxPopCurrent, (CUcontext * context)) {
+  forget_current();
+  return TF_REAL(cuCtxPopCurrent)(context);
+}
+TF_ENTRY(cuCtxPopCurrent_v2, (CUcontext * context)) {
+  forget_current();
+  return TF_REAL(cuCtxPopCurrent_v2)(context);
+}
+TF_ENTRY(cuGreenCtxCreate, (CUgreenCtx * context, void* description, CUdevice ordinal, unsigned flags)) {
+  // Lies within the primary context of its device and costs no context of its own; only the device is checked.
+  if (registered() != nullptr && ordinal >= 0 && ordinal < kMaxOrdinals && device_of(ordinal) == nullptr)
+    return CUDA_ERROR_INVALID_DEVICE;
+  return TF_FORWARD(cuGreenCtxCreate, context, description, ordinal, flags);
+}
+
+}  // namespace tensor_fusion::guest::limiter

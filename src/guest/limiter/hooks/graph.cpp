@@ -1,0 +1,202 @@
+// Graphs. Their device time belongs to the gate; here stands their memory: allocation nodes take physical memory when an
+// executable graph first runs, and keep it until it is trimmed. It is charged as the growth of the device's graph memory.
+#include "guest/limiter/core/os.h"
+#include "guest/limiter/hooks/charge.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+constexpr std::uint64_t kGraphStep = 2 << 20;  // pieces in which drivers reserve graph memory
+constexpr int kMaxNesting = 8;
+
+std::uint64_t word_of(CUgraphExec exec) { return reinterpret_cast<std::uint64_t>(exec); }
+
+// What the allocation nodes of a graph ask for, child graphs included.
+std::uint64_t allocation_bytes(CUgraph graph, int nesting) {
+  std::size_t count = 0;
+  if (driver().cuGraphMemAllocNodeGetParams == nullptr || driver().cuGraphGetNodes == nullptr || nesting > kMaxNesting ||
+      driver().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0)
+    return 0;
+  const std::size_t size = count * sizeof(CUgraphNode);
+  auto* nodes = static_cast<CUgraphNode*>(os::map_memory(size));
+  if (nodes == nullptr) return 0;
+  std::uint64_t bytes = 0;
+  if (driver().cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS) {
+    for (std::size_t i = 0; i < count; ++i) {
+      CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+      CUDA_MEM_ALLOC_NODE_PARAMS allocation{};
+      CUgraph child = nullptr;
+      if (driver().cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS) continue;
+      if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+          driver().cuGraphMemAllocNodeGetParams(nodes[i], &allocation) == CUDA_SUCCESS) {
+        bytes += rounded(allocation.bytesize, kGraphStep);
+      } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+                 driver().cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS) {
+        bytes += allocation_bytes(child, nesting + 1);
+      }
+    }
+  }
+  os::unmap(nodes, size);
+  return bytes;
+}
+
+std::uint64_t graph_memory(const Device& device) {
+  std::uint64_t bytes = 0;
+  if (driver().cuDeviceGetGraphMemAttribute == nullptr ||
+      driver().cuDeviceGetGraphMemAttribute(device.ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) != CUDA_SUCCESS)
+    return 0;
+  return bytes;
+}
+
+std::atomic<std::uint64_t>& charged_for(Attachment& attached, const Device& device) {
+  return attached.graph_charged[&device - attached.devices];
+}
+
+void settle_graph_memory(Attachment& attached, Device& device, std::uint64_t reserved_beforehand) {
+  auto& charged_now = charged_for(attached, device);
+  const std::uint64_t before = charged_now.load(std::memory_order_relaxed) + reserved_beforehand;
+  const std::uint64_t after = graph_memory(device);
+  if (after > before) attached.ledger.charge(device, after - before);
+  if (after < before) attached.ledger.release(device, before - after);
+  charged_now.store(after, std::memory_order_relaxed);
+}
+
+CUresult instantiated(CUresult result, const CUgraphExec* exec, CUgraph graph) {
+  if (result != CUDA_SUCCESS || exec == nullptr) return result;
+  Device* device = current_device();
+  if (device == nullptr) return result;
+  gate::graph_instantiated(*device, *exec, graph);
+  Holding holding;
+  holding.kind = Kind::exec;
+  holding.key = word_of(*exec);
+  holding.bytes = allocation_bytes(graph, 0);
+  holding.extra = ~std::uint64_t{0};  // never run
+  holding.device = static_cast<std::uint32_t>(device - attachment()->devices);
+  if (holding.bytes != 0 && attachment()->holdings.insert(holding))
+    attachment()->graph_execs.fetch_add(1, std::memory_order_relaxed);
+  return result;
+}
+
+CUresult updated(CUresult result, CUgraphExec exec) {
+  if (result == CUDA_SUCCESS && attachment() != nullptr) gate::graph_updated(exec);
+  return result;
+}
+
+// Runs a call that may make an executable graph take its memory.
+template <class Call>
+CUresult with_memory(Attachment& attached, CUgraphExec exec, Call call) {
+  Holding holding;
+  if (attached.graph_execs.load(std::memory_order_relaxed) == 0 ||
+      !attached.holdings.find(Kind::exec, word_of(exec), holding))
+    return call();
+  Device& device = attached.devices[holding.device];
+  Guard guard(attached.graph_mutex);
+  const std::uint64_t trims = attached.graph_trims.load(std::memory_order_relaxed);
+  const bool has_run = holding.extra == trims;  // its memory is there unless it was trimmed since
+  std::uint64_t beforehand = holding.bytes;
+  if (has_run || !reserve(device, beforehand)) {
+    if (!has_run) return CUDA_ERROR_OUT_OF_MEMORY;
+    beforehand = 0;
+  }
+  fault(FaultPoint::reserved);
+  const CUresult result = call();
+  settle_graph_memory(attached, device, beforehand);
+  if (result == CUDA_SUCCESS)
+    attached.holdings.update(Kind::exec, word_of(exec), [&](Holding& known) { known.extra = trims; });
+  return result;
+}
+
+template <class Call>
+CUresult launch(CUgraphExec exec, CUstream stream, bool own_stream, Call call) {
+  Device* device = current_device();
+  if (device == nullptr) return must_refuse() ? refusal() : call();
+  return with_memory(*attachment(), exec, [&] {
+    if (gate::bypassed(*device)) return call();
+    gate::Token token = gate::before_graph_launch(*device, exec, stream, own_stream);
+    const CUresult result = call();
+    if (token.word[0] != 0) gate::after_launch(token, result);
+    return result;
+  });
+}
+
+}  // namespace
+
+TF_ENTRY(cuGraphInstantiate, (CUgraphExec * exec, CUgraph graph, CUgraphNode* node, char* log, std::size_t size)) {
+  return instantiated(TF_FORWARD(cuGraphInstantiate, exec, graph, node, log, size), exec, graph);
+}
+TF_ENTRY(cuGraphInstantiate_v2, (CUgraphExec * exec, CUgraph graph, CUgraphNode* node, char* log, std::size_t size)) {
+  return instantiated(TF_FORWARD(cuGraphInstantiate_v2, exec, graph, node, log, size), exec, graph);
+}
+TF_ENTRY(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) {
+  return instantiated(TF_FORWARD(cuGraphInstantiateWithFlags, exec, graph, flags), exec, graph);
+}
+TF_ENTRY(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params)) {
+  return instantiated(TF_FORWARD(cuGraphInstantiateWithParams, exec, graph, params), exec, graph);
+}
+TF_ENTRY(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params)) {
+  return instantiated(TF_FORWARD(cuGraphInstantiateWithParams_ptsz, exec, graph, params), exec, graph);
+}
+TF_ENTRY(cuGraphExecDestroy, (CUgraphExec exec)) {
+  Attachment* attached = attachment();
+  if (attached == nullptr) return TF_FORWARD(cuGraphExecDestroy, exec);
+  gate::graph_destroyed(exec);
+  Holding holding;
+  if (attached->graph_execs.load(std::memory_order_relaxed) == 0 ||
+      !attached->holdings.take(Kind::exec, word_of(exec), holding))
+    return TF_REAL(cuGraphExecDestroy)(exec);
+  attached->graph_execs.fetch_sub(1, std::memory_order_relaxed);
+  const CUresult result = TF_REAL(cuGraphExecDestroy)(exec);
+  Guard guard(attached->graph_mutex);
+  settle_graph_memory(*attached, attached->devices[holding.device], 0);
+  return result;
+}
+
+TF_ENTRY(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* node, CUgraphExecUpdateResult* result)) {
+  return updated(TF_FORWARD(cuGraphExecUpdate, exec, graph, node, result), exec);
+}
+TF_ENTRY(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info)) {
+  return updated(TF_FORWARD(cuGraphExecUpdate_v2, exec, graph, info), exec);
+}
+TF_ENTRY(cuGraphExecKernelNodeSetParams,
+         (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* params)) {
+  return updated(TF_FORWARD(cuGraphExecKernelNodeSetParams, exec, node, params), exec);
+}
+TF_ENTRY(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params)) {
+  return updated(TF_FORWARD(cuGraphExecKernelNodeSetParams_v2, exec, node, params), exec);
+}
+TF_ENTRY(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* params)) {
+  return updated(TF_FORWARD(cuGraphExecNodeSetParams, exec, node, params), exec);
+}
+TF_ENTRY(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph graph)) {
+  return updated(TF_FORWARD(cuGraphExecChildGraphNodeSetParams, exec, node, graph), exec);
+}
+
+#define TF_UPLOAD(symbol)                                                                                        \
+  TF_ENTRY(symbol, (CUgraphExec exec, CUstream stream)) {                                                        \
+    Attachment* attached = attachment();                                                                         \
+    if (attached == nullptr) return TF_FORWARD(symbol, exec, stream);                                            \
+    return with_memory(*attached, exec, [&] { return TF_REAL(symbol)(exec, stream); });                          \
+  }
+TF_UPLOAD(cuGraphUpload)
+TF_UPLOAD(cuGraphUpload_ptsz)
+#undef TF_UPLOAD
+
+TF_ENTRY(cuGraphLaunch, (CUgraphExec exec, CUstream stream)) {
+  return launch(exec, stream, false, [&] { return TF_REAL(cuGraphLaunch)(exec, stream); });
+}
+TF_ENTRY(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream)) {
+  return launch(exec, stream, true, [&] { return TF_REAL(cuGraphLaunch_ptsz)(exec, stream); });
+}
+
+TF_ENTRY(cuDeviceGraphMemTrim, (CUdevice ordinal)) {
+  Device* device = device_of(ordinal);
+  if (device == nullptr) return TF_FORWARD(cuDeviceGraphMemTrim, ordinal);
+  Attachment& attached = *attachment();
+  Guard guard(attached.graph_mutex);
+  const CUresult result = TF_REAL(cuDeviceGraphMemTrim)(ordinal);
+  attached.graph_trims.fetch_add(1, std::memory_order_relaxed);
+  settle_graph_memory(attached, *device, 0);
+  return result;
+}
+
+}  // namespace tensor_fusion::guest::limiter

@@ -1,0 +1,27 @@
+// cuInit: where a process joins its slice.
+#include "guest/limiter/core/log.h"
+#include "guest/limiter/hooks/doors.h"
+#include "guest/limiter/hooks/entry.h"
+#include "guest/limiter/hooks/visible.h"
+
+namespace tensor_fusion::guest::limiter {
+
+TF_ENTRY(cuInit, (unsigned flags)) {
+  const Stage stage = resolve_slice();
+  if (stage == Stage::passing) return TF_REAL(cuInit)(flags);
+  if (stage == Stage::damaged) return refusal();
+  if (attachment() != nullptr) return TF_REAL(cuInit)(flags);
+  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) {
+    say("this slice has been removed");
+    return refusal();
+  }
+  resolve_driver();
+  show_only_granted_devices();
+  const CUresult result = TF_REAL(cuInit)(flags);
+  if (result != CUDA_SUCCESS) return result;
+  if (registered() == nullptr) return refusal();
+  test_doors();
+  return result;
+}
+
+}  // namespace tensor_fusion::guest::limiter

@@ -1,0 +1,177 @@
+// Physical memory by handle (cuMemCreate) and the addresses it is mapped at. It lives until its last handle and its last
+// mapping are gone, in either order. Only memory on a device is charged: a location on the host names no device at all.
+// Book and driver change under one lock, so that a handle number used anew cannot be taken for the old one.
+#include "guest/limiter/hooks/charge.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+// Adds to the counts of a record; releases the memory when both have reached zero.
+void count(Attachment& attached, std::uint64_t number, int handles, int mappings) {
+  bool gone = false;
+  Holding record;
+  attached.holdings.update(Kind::record, number, [&](Holding& holding) {
+    holding.context += static_cast<std::uint64_t>(static_cast<std::int64_t>(handles));
+    holding.extra += static_cast<std::uint64_t>(static_cast<std::int64_t>(mappings));
+    gone = holding.context == 0 && holding.extra == 0;
+  });
+  if (gone && attached.holdings.take(Kind::record, number, record))
+    attached.ledger.release(attached.devices[record.device], record.bytes);
+}
+
+bool remember(Attachment& attached, CUmemGenericAllocationHandle handle, std::uint64_t bytes, std::uint32_t device) {
+  Holding record;
+  record.kind = Kind::record;
+  record.key = ++attached.records;
+  record.bytes = bytes;
+  record.context = 1;
+  record.device = device;
+  Holding physical;
+  physical.kind = Kind::physical;
+  physical.key = handle;
+  physical.extra = record.key;
+  Holding undone;
+  if (!attached.holdings.insert(record)) return false;
+  if (attached.holdings.insert(physical)) return true;
+  attached.holdings.take(Kind::record, record.key, undone);
+  return false;
+}
+
+}  // namespace
+
+TF_ENTRY(cuMemCreate, (CUmemGenericAllocationHandle * handle, std::size_t bytes, const CUmemAllocationProp* prop,
+                       std::uint64_t flags)) {
+  if (registered() == nullptr || prop == nullptr || handle == nullptr || bytes == 0)
+    return TF_FORWARD(cuMemCreate, handle, bytes, prop, flags);
+  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return TF_REAL(cuMemCreate)(handle, bytes, prop, flags);
+  Device* device = device_of(prop->location.id);
+  if (device == nullptr)
+    return prop->location.id >= 0 && prop->location.id < kMaxOrdinals ? CUDA_ERROR_INVALID_DEVICE
+                                                                      : TF_REAL(cuMemCreate)(handle, bytes, prop, flags);
+  Attachment& attached = *attachment();
+  if (!reserve(*device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  fault(FaultPoint::reserved);
+  Guard guard(attached.physical_mutex);
+  const CUresult result = TF_REAL(cuMemCreate)(handle, bytes, prop, flags);
+  if (result != CUDA_SUCCESS) {
+    release(*device, bytes);
+    return result;
+  }
+  fault(FaultPoint::allocated);
+  if (remember(attached, *handle, bytes, static_cast<std::uint32_t>(device - attached.devices))) return result;
+  TF_REAL(cuMemRelease)(*handle);
+  release(*device, bytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+TF_ENTRY(cuMemRelease, (CUmemGenericAllocationHandle handle)) {
+  Attachment* attached = attachment();
+  if (attached == nullptr) return TF_FORWARD(cuMemRelease, handle);
+  Guard guard(attached->physical_mutex);
+  const CUresult result = TF_REAL(cuMemRelease)(handle);
+  Holding physical;
+  Holding record;
+  if (result != CUDA_SUCCESS || !attached->holdings.find(Kind::physical, handle, physical) ||
+      !attached->holdings.find(Kind::record, physical.extra, record))
+    return result;
+  if (record.context == 1) attached->holdings.take(Kind::physical, handle, physical);
+  count(*attached, physical.extra, -1, 0);
+  return result;
+}
+
+TF_ENTRY(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void* address)) {
+  Attachment* attached = attachment();
+  if (attached == nullptr) return TF_FORWARD(cuMemRetainAllocationHandle, handle, address);
+  Guard guard(attached->physical_mutex);
+  const CUresult result = TF_REAL(cuMemRetainAllocationHandle)(handle, address);
+  if (result != CUDA_SUCCESS) return result;
+  Holding physical;
+  if (attached->holdings.find(Kind::physical, *handle, physical)) {
+    count(*attached, physical.extra, 1, 0);
+    return result;
+  }
+  // Its earlier handles are gone: the mapping knows the record.
+  const auto at = reinterpret_cast<std::uint64_t>(address);
+  attached->holdings.remove_if([&](const Holding& holding) {
+    if (holding.kind == Kind::mapping && at >= holding.key && at - holding.key < holding.bytes) physical = holding;
+    return false;
+  });
+  if (physical.kind != Kind::mapping) return result;
+  const std::uint64_t number = physical.extra;
+  physical = {};
+  physical.kind = Kind::physical;
+  physical.key = *handle;
+  physical.extra = number;
+  if (attached->holdings.insert(physical)) count(*attached, number, 1, 0);
+  return result;
+}
+
+// Imported memory is charged where it was made; it needs a record only so that its handle is not taken for another.
+TF_ENTRY(cuMemImportFromShareableHandle,
+         (CUmemGenericAllocationHandle * handle, void* os_handle, CUmemAllocationHandleType type)) {
+  Attachment* attached = registered();
+  if (attached == nullptr) return TF_FORWARD(cuMemImportFromShareableHandle, handle, os_handle, type);
+  Guard guard(attached->physical_mutex);
+  const CUresult result = TF_REAL(cuMemImportFromShareableHandle)(handle, os_handle, type);
+  Holding known;
+  if (result != CUDA_SUCCESS) return result;
+  if (attached->holdings.find(Kind::physical, *handle, known)) {
+    count(*attached, known.extra, 1, 0);
+  } else {
+    remember(*attached, *handle, 0, 0);
+  }
+  return result;
+}
+
+TF_ENTRY(cuMemMap, (CUdeviceptr pointer, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+                    std::uint64_t flags)) {
+  Attachment* attached = attachment();
+  if (attached == nullptr) return TF_FORWARD(cuMemMap, pointer, bytes, offset, handle, flags);
+  Guard guard(attached->physical_mutex);
+  Holding physical;
+  const bool known = attached->holdings.find(Kind::physical, handle, physical);
+  Holding mapping;
+  mapping.kind = Kind::mapping;
+  mapping.key = pointer;
+  mapping.bytes = bytes;
+  mapping.extra = physical.extra;
+  if (known && !attached->holdings.insert(mapping)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = TF_REAL(cuMemMap)(pointer, bytes, offset, handle, flags);
+  if (!known) return result;
+  if (result == CUDA_SUCCESS) {
+    count(*attached, physical.extra, 0, 1);
+  } else {
+    attached->holdings.take(Kind::mapping, pointer, mapping);
+  }
+  return result;
+}
+
+TF_ENTRY(cuMemUnmap, (CUdeviceptr pointer, std::size_t bytes)) {
+  Attachment* attached = attachment();
+  if (attached == nullptr) return TF_FORWARD(cuMemUnmap, pointer, bytes);
+  Guard guard(attached->physical_mutex);
+  const CUresult result = TF_REAL(cuMemUnmap)(pointer, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  // One call may undo several neighbouring mappings.
+  Holding mapping;
+  std::uint64_t done = 0;
+  while (done < bytes && attached->holdings.take(Kind::mapping, pointer + done, mapping) && mapping.bytes != 0) {
+    done += mapping.bytes;
+    count(*attached, mapping.extra, 0, -1);
+  }
+  if (done >= bytes) return result;
+  // A part of the range was mapped from memory we do not know: find the rest one by one.
+  for (bool found = true; found;) {
+    found = false;
+    attached->holdings.remove_if([&](const Holding& holding) {
+      if (found || holding.kind != Kind::mapping || holding.key < pointer || holding.key - pointer >= bytes) return false;
+      mapping = holding;
+      found = true;
+      return true;
+    });
+    if (found) count(*attached, mapping.extra, 0, -1);
+  }
+  return result;
+}
+
+}  // namespace tensor_fusion::guest::limiter

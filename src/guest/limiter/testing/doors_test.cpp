@@ -1,0 +1,132 @@
+// The limiter as programs meet it: preloaded, against the stub driver, by each front door.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "guest/limiter/testing/slice.h"
+
+namespace tensor_fusion::guest::limiter::testing {
+namespace {
+
+const std::string kBuild = TF_BUILD_FOLDER;
+const std::string kLibrary = kBuild + "/lib/libtensor_fusion_limiter.so";
+const std::string kProbe = kBuild + "/limiter_test/probe";
+constexpr std::uint64_t kMiB = 1 << 20;
+
+GrantedDevice device(int number, std::uint64_t limit, std::uint64_t overhead = 0) {
+  return {"GPU-00000000-0000-0000-0000-00000000000" + std::to_string(number), limit, overhead, true, 10000};
+}
+
+Job probe(const TestSlice& slice, std::vector<std::string> arguments) {
+  Job asked;
+  asked.command = {kProbe};
+  asked.command.insert(asked.command.end(), arguments.begin(), arguments.end());
+  asked.environment = {"LD_PRELOAD=" + kLibrary, "LD_LIBRARY_PATH=" + kBuild + "/limiter_test",
+                       "TENSOR_FUSION_SLICE=" + slice.directory(), "TENSOR_FUSION_LIMITER_LOG=1"};
+  return asked;
+}
+
+class EveryDoor : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Doors, EveryDoor, ::testing::Values("link", "dlsym", "proc"));
+
+TEST_P(EveryDoor, refuses_what_would_pass_the_limit_and_gives_all_back) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor();
+  const Outcome outcome = run(probe(slice, {GetParam(), "fill", std::to_string(kMiB)}));
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.number("count"), 64u);
+  EXPECT_EQ(outcome.number("refused"), 2u);  // CUDA_ERROR_OUT_OF_MEMORY, nothing else
+  EXPECT_EQ(outcome.number("again"), 0u);
+  EXPECT_EQ(outcome.number("real_peak"), 64 * kMiB);
+  EXPECT_EQ(outcome.number("real_used"), 0u);
+  EXPECT_EQ(slice.claim().devices[0].used_bytes.load(), 0u);
+  EXPECT_EQ(slice.claim().devices[0].peak_bytes.load(), 64 * kMiB);
+}
+
+TEST_P(EveryDoor, shows_the_slice_as_the_whole_card) {
+  TestSlice slice({device(0, 64 * kMiB, 8 * kMiB)});
+  slice.start_hypervisor();
+  Job asked = probe(slice, {GetParam(), "info"});
+  asked.environment.push_back("STUB_OVERHEAD=" + std::to_string(8 * kMiB));
+  const Outcome outcome = run(asked);
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.number("total"), 64 * kMiB);
+  EXPECT_EQ(outcome.number("device_total"), 64 * kMiB);
+  EXPECT_EQ(outcome.number("free"), 56 * kMiB);
+}
+
+TEST_P(EveryDoor, launches_by_the_entry_point_that_was_asked_for) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor();
+  const Outcome outcome = run(probe(slice, {GetParam(), "launch", "10"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.number("plain"), 10u);
+  EXPECT_EQ(outcome.number("own"), 0u);
+}
+
+TEST(Doors, all_lead_to_the_limiter_and_nothing_else_does) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  const Outcome outcome = run(probe(slice, {"dlsym", "homes"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  for (const char* door : {"link", "dlsym", "proc", "own", "lookup", "default"})
+    EXPECT_EQ(outcome.value(door), "limiter") << door;
+  EXPECT_EQ(outcome.value("curl"), "none");
+}
+
+TEST(Doors, pass_the_self_test) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor();
+  ASSERT_EQ(run(probe(slice, {"proc", "info"})).status, 0);
+  EXPECT_EQ(slice.claim().processes[0].self_test.load(), 7u);
+  EXPECT_EQ(slice.claim().processes[0].limiter_version.load(), 1u);
+}
+
+TEST(Doors, are_the_drivers_own_where_there_is_no_slice) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  Job asked = probe(slice, {"dlsym", "homes"});
+  asked.environment = {"LD_PRELOAD=" + kLibrary, "LD_LIBRARY_PATH=" + kBuild + "/limiter_test"};
+  const Outcome outcome = run(asked);
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.value("dlsym"), "driver");
+  EXPECT_EQ(outcome.value("proc"), "driver");
+}
+
+TEST(Doors, stay_shut_when_the_slice_is_damaged) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.grant().magic = 1;
+  const Outcome outcome = run(probe(slice, {"dlsym", "fill"}));
+  EXPECT_EQ(outcome.number("init"), 802u);  // CUDA_ERROR_SYSTEM_NOT_READY: never unlimited
+  EXPECT_EQ(outcome.number("count"), 0u);
+}
+
+TEST(Doors, hold_with_deep_binding) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor();
+  Job asked = probe(slice, {"dlsym", "fill", std::to_string(kMiB)});
+  asked.environment.push_back("PROBE_DEEPBIND=1");
+  const Outcome outcome = run(asked);
+  EXPECT_EQ(outcome.number("count"), 64u);
+  EXPECT_NE(slice.claim().processes[0].flags.load() & contract::kFlagDeepBind, 0u);
+}
+
+TEST(Fork, gives_the_child_an_account_of_its_own) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor();
+  const Outcome outcome = run(probe(slice, {"dlsym", "fork", std::to_string(kMiB)}));
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.number("child_alloc"), 0u);
+  EXPECT_NE(slice.claim().processes[1].pid.load(), 0u);
+  EXPECT_NE(slice.claim().processes[1].pid.load(), slice.claim().processes[0].pid.load());
+}
+
+TEST(Visible, only_the_granted_devices_in_the_order_of_the_grant) {
+  TestSlice slice({device(1, 64 * kMiB)});
+  slice.start_hypervisor();
+  Job asked = probe(slice, {"dlsym", "fill", std::to_string(kMiB), "0"});
+  asked.environment.push_back("STUB_DEVICES=2");  // this driver does not read CUDA_VISIBLE_DEVICES: device 0 is foreign
+  const Outcome outcome = run(asked);
+  EXPECT_EQ(outcome.number("retain"), 101u);  // CUDA_ERROR_INVALID_DEVICE
+}
+
+}  // namespace
+}  // namespace tensor_fusion::guest::limiter::testing

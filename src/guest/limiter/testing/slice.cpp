@@ -1,0 +1,176 @@
+#include "guest/limiter/testing/slice.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "guest/limiter/core/ledger.h"
+#include "guest/limiter/core/os.h"
+#include "guest/limiter/core/process.h"
+
+namespace tensor_fusion::guest::limiter::testing {
+namespace {
+
+template <class Page>
+Page* make_page(const std::string& path, std::uint64_t magic, std::uint32_t abi) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0 || ftruncate(file, sizeof(Page)) != 0) throw std::runtime_error("cannot make " + path);
+  void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) throw std::runtime_error("cannot map " + path);
+  auto* page = static_cast<Page*>(memory);
+  page->magic = magic;
+  page->abi = abi;
+  page->size_bytes = sizeof(Page);
+  return page;
+}
+
+}  // namespace
+
+TestSlice::TestSlice(const std::vector<GrantedDevice>& devices) {
+  char name[] = "/dev/shm/tensor-fusion-test-XXXXXX";
+  if (mkdtemp(name) == nullptr) throw std::runtime_error("cannot make a directory in /dev/shm");
+  directory_ = name;
+  grant_ = make_page<contract::GrantPage>(directory_ + "/grant", contract::kGrantMagic, contract::kGrantAbi);
+  claim_ = make_page<contract::ClaimPage>(directory_ + "/claim", contract::kClaimMagic, contract::kClaimAbi);
+  mkfifo((directory_ + "/bell").c_str(), 0666);
+  grant_->device_count = static_cast<std::uint32_t>(devices.size());
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    contract::GrantDevice& device = grant_->devices[i];
+    std::strncpy(device.uuid, devices[i].uuid.c_str(), sizeof device.uuid - 1);
+    device.memory_limit_bytes = devices[i].memory_limit_bytes;
+    device.context_overhead_bytes = devices[i].context_overhead_bytes;
+    std::uint32_t flags = 0;
+    if (devices[i].compute_unlimited) flags |= contract::kComputeUnlimited;
+    if (devices[i].memory_limit_bytes == 0) flags |= contract::kMemoryUnlimited;
+    device.flags = flags;
+    device.request_share = devices[i].limit_share;
+    device.limit_share = devices[i].limit_share;
+    device.fallback_share = devices[i].limit_share;
+    device.estimate_scale = 1 << 16;
+    device.window_ns = 2'000'000;
+    device.device_index = static_cast<std::uint32_t>(i);
+  }
+}
+
+TestSlice::~TestSlice() {
+  stop_hypervisor();
+  munmap(grant_, sizeof *grant_);
+  munmap(claim_, sizeof *claim_);
+  std::filesystem::remove_all(directory_);
+}
+
+void TestSlice::start_hypervisor() {
+  stop_ = false;
+  thread_ = std::thread([this] { run(); });
+}
+void TestSlice::stop_hypervisor() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void TestSlice::run() {
+  const int bell = open((directory_ + "/bell").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  while (!stop_) {
+    grant_->heartbeat_ns.store(os::monotonic_ns());
+    reap();
+    char bytes[64];
+    while (read(bell, bytes, sizeof bytes) > 0) {
+    }
+    for (std::uint32_t i = 0; i < grant_->device_count; ++i) {
+      contract::GrantDevice& device = grant_->devices[i];
+      std::uint32_t asked = 0;
+      for (std::uint32_t slot = 0; slot < claim_->process_high && slot < contract::kMaxProcesses; ++slot)
+        asked += claim_->processes[slot].devices[i].settle_request.load();
+      if (device.settled.exchange(asked) != asked) os::futex_wake(&device.settled, 1 << 20, true);
+      if ((device.gate.load() & contract::kGateAdmitted) == 0) {
+        device.gate.fetch_or(contract::kGateAdmitted);
+        os::futex_wake(&device.gate, 1 << 20, true);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the period of this stand-in, not a wait for anything
+  }
+  close(bell);
+}
+
+void TestSlice::reap() {
+  static std::uint64_t first_seen_dead[contract::kMaxProcesses];
+  const Ledger sweeper(claim_, contract::kMaxProcesses, os::pid_namespace());
+  const std::uint64_t now = os::monotonic_ns();
+  for (std::uint32_t slot = 0; slot < claim_->process_high && slot < contract::kMaxProcesses; ++slot) {
+    contract::ClaimProcess& process = claim_->processes[slot];
+    const bool dead = process.state.load() == contract::kSlotLive && !may_be_alive(process.pid.load(), process.start_ticks.load());
+    if (!dead) {
+      first_seen_dead[slot] = 0;
+    } else if (first_seen_dead[slot] == 0) {
+      first_seen_dead[slot] = now;
+    }
+  }
+  Ledger(claim_, contract::kMaxProcesses, os::pid_namespace()).sweep();
+  const std::uint64_t after = os::monotonic_ns();
+  for (std::uint32_t slot = 0; slot < contract::kMaxProcesses; ++slot)
+    if (first_seen_dead[slot] != 0 && claim_->processes[slot].state.load() == contract::kSlotFree) {
+      const std::uint64_t took = (after - first_seen_dead[slot]) / 1'000'000;
+      if (took > worst_reap_ms_) worst_reap_ms_ = took;
+      first_seen_dead[slot] = 0;
+    }
+}
+
+std::string Outcome::value(const std::string& key) const {
+  std::size_t at = 0;
+  while ((at = out.find(key + "=", at)) != std::string::npos) {
+    if (at == 0 || out[at - 1] == ' ' || out[at - 1] == '\n') {
+      const std::size_t start = at + key.size() + 1;
+      return out.substr(start, out.find_first_of(" \n", start) - start);
+    }
+    ++at;
+  }
+  return {};
+}
+std::uint64_t Outcome::number(const std::string& key) const {
+  const std::string text = value(key);
+  if (text.empty()) throw std::runtime_error("no " + key + " in: " + out);
+  return std::strtoull(text.c_str(), nullptr, 0);
+}
+
+Outcome run(const Job& asked) {
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], 1);
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  for (const std::string& part : asked.command) arguments.push_back(const_cast<char*>(part.c_str()));
+  for (const std::string& part : asked.environment) environment.push_back(const_cast<char*>(part.c_str()));
+  arguments.push_back(nullptr);
+  environment.push_back(nullptr);
+  pid_t child = -1;
+  const int failed = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  close(pipe_ends[1]);
+  Outcome outcome;
+  if (failed == 0) {
+    char bytes[4096];
+    for (ssize_t count; (count = read(pipe_ends[0], bytes, sizeof bytes)) > 0;) outcome.out.append(bytes, static_cast<std::size_t>(count));
+    int status = 0;
+    waitpid(child, &status, 0);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  close(pipe_ends[0]);
+  return outcome;
+}
+
+}  // namespace tensor_fusion::guest::limiter::testing
