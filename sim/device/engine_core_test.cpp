@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 #include "sim/device/fake_engine.h"
 
@@ -247,6 +248,11 @@ class SlowModel {
   struct Server {
     Item* item = nullptr;
   };
+  struct Queued {
+    std::uint64_t since;
+    unsigned member, lane;
+    Item* item;
+  };
   Item* head(unsigned m, unsigned l) {
     for (Item& i : lanes_[m][l]) if (!i.done) return &i;
     return nullptr;
@@ -282,7 +288,8 @@ class SlowModel {
             finish(*i, t);
             changed = true;
           } else if (i->work.kind != WorkKind::compute) {
-            if (std::find(queue_.begin(), queue_.end(), i) == queue_.end() && i->start == 0) queue_.push_back(i);
+            const bool known = std::any_of(queue_.begin(), queue_.end(), [&](const Queued& q) { return q.item == i; });
+            if (!known && i->start == 0) queue_.push_back({t, m, l, i});
           }
         }
       }
@@ -291,10 +298,13 @@ class SlowModel {
     for (unsigned s = 0; s < 2; ++s) {
       const WorkKind kind = s == 0 ? WorkKind::h2d : WorkKind::d2h;
       if (servers_[s].item == nullptr) {
-        const auto found = std::find_if(queue_.begin(), queue_.end(), [&](Item* i) { return i->work.kind == kind; });
+        std::sort(queue_.begin(), queue_.end(), [](const Queued& a, const Queued& b) {
+          return std::tie(a.since, a.member, a.lane) < std::tie(b.since, b.member, b.lane);
+        });
+        const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Queued& q) { return q.item->work.kind == kind; });
         if (found != queue_.end()) {
-          servers_[s].item = *found;
-          (*found)->start = t;
+          servers_[s].item = found->item;
+          found->item->start = t;
           queue_.erase(found);
         }
       }
@@ -339,7 +349,7 @@ class SlowModel {
   Rules rules_;
   std::vector<std::array<std::vector<Item>, kLanes>> lanes_;
   std::array<Server, 2> servers_;
-  std::vector<Item*> queue_;
+  std::vector<Queued> queue_;
   int resident_ = -1;
   std::uint64_t slice_end_ = 0, switch_until_ = 0;
 };
