@@ -1,0 +1,56 @@
+#include "guest/limiter/core/bucket.h"
+
+#include "guest/limiter/core/attachment.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint64_t kCountEveryNs = 50'000'000;
+
+// Processes of the tenant with a context on this device.
+std::uint32_t sharers(const Device& device) {
+  const contract::ClaimPage* claim = g_shared.slice.claim;
+  if (claim == nullptr) return 1;
+  std::uint32_t high = claim->process_high.load(kRelaxed);
+  if (high > contract::kMaxProcesses) high = contract::kMaxProcesses;
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < high; ++i) {
+    const contract::ClaimProcess& process = claim->processes[i];
+    if (process.state.load(kRelaxed) != contract::kSlotLive) continue;
+    const contract::ClaimProcessDevice& row = process.devices[device.index];
+    if (row.contexts.load(kRelaxed) != 0 || row.launches.load(kRelaxed) != 0) ++count;
+  }
+  return count == 0 ? 1 : count;
+}
+
+}  // namespace
+
+std::uint64_t Bucket::wait_ns(const Device& device, std::uint64_t now) {
+  if (!active_) {
+    active_ = true;
+    credit_ns_ = 0;
+    filled_ns_ = now;
+    counted_ns_ = 0;
+  }
+  if (counted_ns_ == 0 || now > counted_ns_ + kCountEveryNs) {
+    sharers_ = sharers(device);
+    counted_ns_ = now;
+  }
+  const std::uint64_t share = device.grant->fallback_share.load(kRelaxed);
+  if (share >= contract::kWholeShare) return 0;
+  const std::uint64_t part = share / sharers_ == 0 ? 1 : share / sharers_;
+  const std::uint64_t passed = now - filled_ns_;
+  if (passed >= 100'000) {
+    credit_ns_ +=
+        static_cast<std::int64_t>((passed < 10'000'000'000 ? passed : 10'000'000'000) * part / contract::kWholeShare);
+    if (credit_ns_ > kCeilingNs) credit_ns_ = kCeilingNs;
+    if (credit_ns_ < -kDebtNs) credit_ns_ = -kDebtNs;
+    filled_ns_ = now;
+  }
+  if (credit_ns_ > 0) return 0;
+  const auto lacking = static_cast<std::uint64_t>(-credit_ns_) + 200'000;
+  return lacking * contract::kWholeShare / part;
+}
+
+}  // namespace tensor_fusion::guest::limiter

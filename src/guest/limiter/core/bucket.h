@@ -1,0 +1,31 @@
+#pragma once
+// What limits a process while the hypervisor is away: device time refilled at the fallback share, divided among the
+// tenant's processes. Neither open nor closed: a launch may overdraw it once and then waits until it is paid back.
+// Under the gate's lock of the device.
+#include <cstdint>
+
+#include "guest/limiter/core/device.h"
+
+namespace tensor_fusion::guest::limiter {
+
+class Bucket {
+ public:
+  static constexpr std::int64_t kCeilingNs = 10'000'000;
+  static constexpr std::int64_t kDebtNs = 2'000'000'000;  // no debt is carried further than this
+
+  std::uint64_t wait_ns(const Device& device, std::uint64_t now);  // 0 = pass
+  void charge(std::uint64_t device_ns) { credit_ns_ -= active_ ? static_cast<std::int64_t>(device_ns) : 0; }
+  void rest(std::uint64_t now) {  // the hypervisor decides again
+    active_ = false;
+    filled_ns_ = now;
+  }
+
+ private:
+  std::int64_t credit_ns_ = 0;
+  std::uint64_t filled_ns_ = 0;
+  std::uint64_t counted_ns_ = 0;
+  std::uint32_t sharers_ = 1;
+  bool active_ = false;
+};
+
+}  // namespace tensor_fusion::guest::limiter

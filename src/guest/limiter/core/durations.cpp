@@ -1,0 +1,81 @@
+#include "guest/limiter/core/durations.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint64_t kRemoved = 2;              // even: no key
+constexpr std::uint64_t kStaleNs = 1'000'000'000;  // without an undisturbed sample for this long, take any
+constexpr std::uint64_t kSampleEveryNs = 50'000'000;
+constexpr std::uint64_t kLongestNs = 4'000'000'000;
+
+}  // namespace
+
+Durations g_durations;
+
+void Duration::learn(std::uint64_t measured_ns, bool alone, std::uint64_t now_ns) {
+  const std::uint32_t taken = samples.load(kRelaxed);
+  if (taken != 0 && !alone && alone_ns.load(kRelaxed) + kStaleNs > now_ns) {
+    next_sample_ns.store(now_ns + kSampleEveryNs / 10, kRelaxed);
+    return;
+  }
+  if (alone) alone_ns.store(now_ns, kRelaxed);
+  std::uint64_t sample = measured_ns < kLeastNs ? kLeastNs : measured_ns;
+  if (sample > kLongestNs) sample = kLongestNs;
+  if (taken != 0) {
+    const std::uint64_t old = estimated_ns.load(kRelaxed);
+    if (sample > 2 * old + 10'000) sample = 2 * old + 10'000;
+    const std::uint64_t parts = sample < old ? 5 : taken < kSettled ? 4 : 2;  // sixteenths
+    sample = (old * (16 - parts) + sample * parts) / 16;
+  }
+  estimated_ns.store(static_cast<std::uint32_t>(sample), kRelaxed);
+  if (taken < kSettled) samples.store(taken + 1, std::memory_order_release);
+  next_sample_ns.store(now_ns + kSampleEveryNs, kRelaxed);
+}
+
+Duration* Durations::search(std::uint64_t key) {
+  for (std::size_t i = 0; i < kProbes; ++i) {
+    Duration& row = rows_[((key >> 1) + i) % kRows];
+    const std::uint64_t found = row.key.load(std::memory_order_acquire);
+    if (found == key) return &row;
+    if (found == 0) return nullptr;
+  }
+  return nullptr;
+}
+
+Duration& Durations::find_or_add(std::uint64_t key, std::uint32_t guess_ns) {
+  if (Duration* known = search(key)) return *known;
+  for (std::size_t i = 0; i < kProbes; ++i) {
+    Duration& row = rows_[((key >> 1) + i) % kRows];
+    std::uint64_t found = row.key.load(kRelaxed);
+    if (found == key) return row;
+    if (found != 0 && found != kRemoved) continue;
+    // Two threads may add one key to two rows when one was removed in between: both learn, neither is wrong.
+    row.estimated_ns.store(guess_ns, kRelaxed);
+    row.samples.store(0, kRelaxed);
+    row.launched.store(0, kRelaxed);
+    row.next_sample_ns.store(0, kRelaxed);
+    row.alone_ns.store(0, kRelaxed);
+    if (row.key.compare_exchange_strong(found, key, std::memory_order_acq_rel)) {
+      used_.fetch_add(1, kRelaxed);
+      return row;
+    }
+    if (found == key) return row;
+  }
+  if (overflow_.estimated_ns.load(kRelaxed) == 0) overflow_.estimated_ns.store(guess_ns, kRelaxed);
+  return overflow_;
+}
+
+void Durations::remove(std::uint64_t key) {
+  if (Duration* row = search(key)) row->key.store(kRemoved, kRelaxed);
+}
+
+void Durations::clear() {
+  if (used_.exchange(0, kRelaxed) == 0) return;
+  for (Duration& row : rows_) {
+    row.key.store(0, kRelaxed);
+    row.samples.store(0, kRelaxed);
+  }
+}
+
+}  // namespace tensor_fusion::guest::limiter

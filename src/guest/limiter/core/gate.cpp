@@ -1,0 +1,433 @@
+#include "guest/limiter/core/gate.h"
+
+#include "guest/limiter/core/attachment.h"
+#include "guest/limiter/core/bucket.h"
+#include "guest/limiter/core/driver.h"
+#include "guest/limiter/core/durations.h"
+#include "guest/limiter/core/mutex.h"
+#include "guest/limiter/core/os.h"
+#include "guest/limiter/core/timeline.h"
+
+namespace tensor_fusion::guest::limiter::gate {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint64_t kLongestWaitNs = 100'000'000;  // nobody's death may hold a launch for longer at a time
+constexpr std::uint64_t kLeaseNs = 200'000;            // device time one thread may launch between two looks
+constexpr std::uint64_t kPollEveryNs = 200'000;
+constexpr std::uint64_t kIdleNs = 500'000;            // idle for longer, and the hypervisor is told of the next launch
+constexpr std::uint64_t kUnknownWaitNs = 20'000'000;  // for the first measurement of a function
+constexpr std::uint64_t kGraceNs = 300'000;           // pauses shorter than this are not worth a bell
+constexpr std::uint64_t kSettleInNs = 1'000'000;      // after an admission, the tail of the one before may still run
+
+// What one thread may still launch on one stream without asking. Charged when it is folded.
+struct Lease {
+  std::uint64_t left_ns;
+  std::uint64_t granted_ns;
+  CUstream stream;
+  std::uint64_t context;
+  Device* device;
+  std::uint32_t epoch;
+  std::uint32_t launches;
+  bool own;
+  bool mixed;
+  Duration* only;
+  StreamRecord* record;
+};
+constexpr std::size_t kLeases = 4;
+constinit thread_local Lease t_leases[kLeases] = {};
+
+// Tells live threads apart at no cost.
+std::uint64_t this_thread() { return reinterpret_cast<std::uint64_t>(&t_leases[0]); }
+
+struct State {
+  Mutex mutex;
+  Timeline timeline;
+  Bucket bucket;
+  std::uint64_t pending_ns;   // estimated, let through and not known to be over; leases count in full
+  std::uint64_t progress_ns;  // when that will be over
+  std::uint64_t last_end_ns;
+  std::uint64_t polled_ns;
+  std::uint64_t admitted_since_ns;
+  std::uint64_t gap_ns;
+  std::uint32_t waiting;  // threads at the gate
+};
+State g_states[contract::kMaxDevices];
+std::atomic<std::uint32_t> g_epoch{1};
+std::atomic<std::uint32_t> g_captures{0};
+
+State& state_of(const Device& device) { return g_states[device.index]; }
+
+[[gnu::always_inline]] inline Lease& lease_of(CUstream stream) {
+  const auto word = reinterpret_cast<std::uint64_t>(stream);
+  return t_leases[((word >> 4) ^ (word >> 9)) % kLeases];
+}
+
+bool capturing(CUstream stream, bool own) {
+  if (g_captures.load(kRelaxed) == 0) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result =
+      own ? driver().cuStreamIsCapturing_ptsz(stream, &status) : driver().cuStreamIsCapturing(stream, &status);
+  return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+std::uint64_t scaled(const Device& device, std::uint64_t estimated) {
+  const std::uint64_t scale = device.grant->estimate_scale.load(kRelaxed);
+  return scale == 0 ? estimated : (estimated * scale) >> 16;
+}
+
+// From now on work that starts is this tenant's alone; 0 while it is not.
+std::uint64_t alone_since(const State& state) {
+  return state.admitted_since_ns == 0 ? 0 : state.admitted_since_ns + kSettleInNs;
+}
+
+void expect(State& state, const Device& device, std::uint64_t now) {
+  if (state.timeline.idle() && state.pending_ns < kLeaseNs * kLeases) {
+    // Only leases are open: nothing is known to run.
+    if (state.progress_ns > now) state.progress_ns = now;
+    return;
+  }
+  const std::uint64_t from = state.last_end_ns;
+  const std::uint64_t end = from + scaled(device, state.pending_ns);
+  state.progress_ns = end > now ? end : now;
+}
+
+void absorb(State& state, const Device& device, const Settled& settled, std::uint64_t now) {
+  if (settled.estimated_ns == 0) return;
+  state.pending_ns -= settled.estimated_ns < state.pending_ns ? settled.estimated_ns : state.pending_ns;
+  if (settled.last_end_ns > state.last_end_ns) state.last_end_ns = settled.last_end_ns;
+  if (settled.measured_ns != 0)
+    device.mine->measured_ns.store(device.mine->measured_ns.load(kRelaxed) + settled.measured_ns, kRelaxed);
+  expect(state, device, now);
+}
+
+void poll(State& state, const Device& device, std::uint64_t now) {
+  state.polled_ns = now;
+  if (g_captures.load(kRelaxed) != 0) return;
+  Settled settled;
+  state.timeline.poll(now, alone_since(state), settled, *device.mine);
+  absorb(state, device, settled, now);
+}
+
+void tell(State& state, const Device& device) {
+  contract::ClaimProcessDevice& mine = *device.mine;
+  const std::uint64_t launched = mine.launched_ns.load(kRelaxed);
+  mine.completed_ns.store(launched > state.pending_ns ? launched - state.pending_ns : 0, kRelaxed);
+  mine.progress_ns.store(state.progress_ns, kRelaxed);
+  mine.streams.store(state.timeline.active_streams(), kRelaxed);
+  mine.open_since_ns.store(state.timeline.open_since(), std::memory_order_release);
+}
+
+// Charges what this thread launched on its lease and gives back the rest.
+void fold(State& state, const Device& device, Lease& lease) {
+  if (lease.granted_ns == 0 || lease.device != &device) return;
+  const std::uint64_t used = lease.granted_ns - lease.left_ns;
+  if (lease.epoch == g_epoch.load(kRelaxed)) {
+    state.pending_ns -= lease.left_ns < state.pending_ns ? lease.left_ns : state.pending_ns;
+    const std::uint64_t back = scaled(device, lease.left_ns);
+    state.progress_ns -= back < state.progress_ns ? back : state.progress_ns;
+    if (lease.launches > 0) {
+      state.bucket.charge(scaled(device, used));
+      device.mine->launched_ns.fetch_add(used, kRelaxed);
+      device.mine->launches.fetch_add(lease.launches, kRelaxed);
+      if (lease.record != nullptr && lease.record->handle != 0)
+        state.timeline.add(*lease.record, used, lease.mixed ? nullptr : lease.only, lease.launches);
+    }
+  }
+  lease = Lease{};
+}
+
+void fold_all(State& state, const Device& device) {
+  for (Lease& lease : t_leases) fold(state, device, lease);
+}
+
+// The place of a lease is wanted for another device.
+void fold_elsewhere(Lease& lease) {
+  Device& device = *lease.device;
+  State& state = state_of(device);
+  Guard guard(state.mutex);
+  fold(state, device, lease);
+  tell(state, device);
+}
+
+struct Verdict {
+  bool pass;
+  bool ring;
+  std::uint64_t wait_ns;
+};
+
+bool away(const Device& device, std::uint64_t now) {
+  if ((device.grant->flags.load(kRelaxed) & contract::kComputeLocal) != 0) return true;
+  const std::uint64_t heartbeat = device.grant_page->heartbeat_ns.load(kRelaxed);
+  return now > heartbeat + contract::kHeartbeatLateNs;
+}
+
+Verdict judge(State& state, const Device& device, const StreamRecord* record, const Duration& duration,
+              std::uint64_t began, std::uint64_t now, std::uint32_t gate) {
+  if (away(device, now)) {
+    state.admitted_since_ns = 0;
+    const std::uint64_t wait = state.bucket.wait_ns(device, now);
+    return {wait == 0, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
+  }
+  state.bucket.rest(now);
+  const bool pending = state.timeline.any_pending();
+  const std::uint64_t ahead = state.progress_ns > now ? state.progress_ns - now : 0;
+  if ((gate & contract::kGateAdmitted) == 0) {
+    state.admitted_since_ns = 0;
+    const std::uint64_t look = pending ? (ahead < 100'000 ? 200'000 : ahead + 100'000) : kLongestWaitNs;
+    return {false, (gate & contract::kGateKnown) == 0, look < kLongestWaitNs ? look : kLongestWaitNs};
+  }
+  if (state.admitted_since_ns == 0) state.admitted_since_ns = now;
+  if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + kUnknownWaitNs)
+    return {false, false, 200'000};  // one at a time until the first has told what it costs
+  const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
+  if (ahead < window || (record != nullptr && record->count == 0 && record->unmarked_ns == 0)) return {true, false, 0};
+  const std::uint64_t keep = window / 8 * 5;
+  const std::uint64_t wait = ahead > keep ? ahead - keep : 0;
+  return {false, false, wait < 50'000 ? 50'000 : wait < 2'000'000 ? wait : 2'000'000};
+}
+
+// A stretch of work begins after a pause: the hypervisor learns how long the pauses are, and of the beginning.
+bool began_stretch(State& state, const Device& device, std::uint64_t now, std::uint32_t gate) {
+  if (state.waiting > 0 || !state.timeline.idle()) return false;
+  const std::uint64_t ended = state.progress_ns;
+  if (ended > now) return false;
+  const std::uint64_t gap = now - ended < 5'000'000 ? now - ended : 5'000'000;
+  state.gap_ns = ended == 0 ? gap : (state.gap_ns * 4 + gap) / 5;
+  device.mine->gap_ns.store(state.gap_ns, kRelaxed);
+  device.mine->wanted_since_ns.store(now, kRelaxed);
+  return (gate & contract::kGateAdmitted) != 0 && (gate & contract::kGateKnown) == 0 && now > ended + kIdleNs;
+}
+
+Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool whole) {
+  Token token{&device, stream, {}, own};
+  if (capturing(stream, own)) return token;           // charged when the graph is launched
+  const bool quiet = g_captures.load(kRelaxed) != 0;  // another stream is in capture: no driver calls of ours
+  State& state = state_of(device);
+  const auto context = reinterpret_cast<CUcontext>(t_current.context);
+  const std::uint64_t began = os::monotonic_ns();
+  std::uint64_t now = began;
+  bool waited = false;
+  Lease& lease = lease_of(stream);
+  if (lease.granted_ns != 0 && lease.device != &device) fold_elsewhere(lease);
+  state.mutex.lock();
+  fold(state, device, lease);
+  StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread());
+  if (now > state.polled_ns + kPollEveryNs) poll(state, device, now);
+  bool ring_now = began_stretch(state, device, now, device.grant->gate.load(kRelaxed));
+  for (;;) {
+    const std::uint32_t gate = device.grant->gate.load(std::memory_order_acquire);
+    if (device.grant_page->closed.load(kRelaxed) != 0 || bypassed(device)) break;
+    Verdict verdict = judge(state, device, record, duration, began, now, gate);
+    if (verdict.pass) break;
+    if (!waited) {
+      waited = true;
+      ++state.waiting;
+      device.mine->blocked.fetch_add(1, kRelaxed);
+      device.mine->held_launches.fetch_add(1, kRelaxed);
+      fold_all(state, device);
+    }
+    if (!quiet) state.timeline.mark_all(context, this_thread(), now);
+    tell(state, device);
+    state.mutex.unlock();
+    if (verdict.ring || ring_now) ring(g_shared.slice);
+    ring_now = false;
+    os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
+    state.mutex.lock();
+    now = os::monotonic_ns();
+    poll(state, device, now);
+  }
+  if (waited) {
+    --state.waiting;
+    device.mine->blocked.fetch_sub(1, kRelaxed);
+    device.mine->held_ns.fetch_add(now - began, kRelaxed);
+  }
+
+  const std::uint64_t estimated = duration.estimated_ns.load(kRelaxed);
+  // Measured by itself: the first launches, a sample now and then, and whatever is long anyway.
+  const bool alone =
+      record != nullptr && !quiet &&
+      (whole || !duration.settled() || estimated >= kMarkEveryNs || now > duration.next_sample_ns.load(kRelaxed));
+  if (record != nullptr && !quiet) {
+    if (record->unmarked_ns > 0 && (alone || record->unmarked_ns >= kMarkEveryNs)) state.timeline.mark(*record, now);
+    Settled settled;
+    state.timeline.open(*record, now, alone_since(state), settled, *device.mine);
+    absorb(state, device, settled, now);
+  }
+  std::uint64_t granted = estimated;
+  if (!alone && granted < kLeaseNs) {
+    granted = kLeaseNs;
+    lease.stream = stream;
+    lease.device = &device;
+    lease.context = t_current.context;
+    lease.epoch = g_epoch.load(kRelaxed);
+    lease.granted_ns = granted;
+    lease.left_ns = granted - estimated;
+    lease.launches = 1;
+    lease.own = own;
+    lease.only = &duration;
+    lease.record = record;
+  } else {
+    duration.launched.fetch_add(1, kRelaxed);
+    state.bucket.charge(scaled(device, estimated));
+    device.mine->launched_ns.fetch_add(estimated, kRelaxed);
+    device.mine->launches.fetch_add(1, kRelaxed);
+    if (record != nullptr) {
+      state.timeline.add(*record, estimated, &duration, 1);
+      token.word[0] = alone ? 1 : 0;
+      token.word[1] = reinterpret_cast<std::uint64_t>(record);
+      token.word[2] = estimated;
+    }
+  }
+  if (state.pending_ns == 0 && state.last_end_ns < now) state.last_end_ns = now;
+  state.pending_ns += granted;
+  state.progress_ns = (state.progress_ns > now ? state.progress_ns : now) + scaled(device, granted);
+  if (record != nullptr) record->expected_end_ns = state.progress_ns;
+  tell(state, device);
+  state.mutex.unlock();
+  if (ring_now) ring(g_shared.slice);
+  return token;
+}
+
+[[gnu::noinline]] Token slow_launch(Device& device, CUstream stream, std::uint64_t key, bool own) {
+  return slow(device, stream, g_durations.find_or_add(key, kFirstGuessNs), own, false);
+}
+
+constexpr std::uint64_t kGraphShape = ~0ull;
+
+std::uint64_t graph_key(CUgraphExec exec) { return Durations::key_of(exec, kGraphShape); }
+
+}  // namespace
+
+Token before_launch(Device& device, CUstream stream, LaunchKey key, bool own) {
+  Lease& lease = lease_of(stream);
+  const std::uint64_t mixed = Durations::key_of(key.function, key.shape);
+  Duration* duration = g_durations.find(mixed);
+  if (duration != nullptr && duration->settled() && lease.device == &device && lease.stream == stream &&
+      lease.own == own && lease.context == t_current.context && lease.epoch == g_epoch.load(kRelaxed) &&
+      g_captures.load(kRelaxed) == 0 &&
+      (device.grant->gate.load(std::memory_order_acquire) & contract::kGateAdmitted) != 0) {
+    const std::uint64_t estimated = duration->estimated_ns.load(kRelaxed);
+    if (estimated <= lease.left_ns) {
+      lease.left_ns -= estimated;
+      ++lease.launches;
+      lease.mixed |= lease.only != duration;
+      return {&device, stream, {}, own};
+    }
+  }
+  return slow_launch(device, stream, mixed, own);
+}
+
+void after_launch(Token& token, CUresult result) {
+  Device& device = *token.device;
+  State& state = state_of(device);
+  auto* record = reinterpret_cast<StreamRecord*>(token.word[1]);
+  Guard guard(state.mutex);
+  if (result != CUDA_SUCCESS) {
+    // Nothing was put on the stream: what was charged is settled by the next marker's clock.
+    return;
+  }
+  if (record->handle == 0 || g_captures.load(kRelaxed) != 0) return;
+  state.timeline.mark(*record, os::monotonic_ns());
+  tell(state, device);
+}
+
+void graph_instantiated(Device&, CUgraphExec exec, CUgraph graph) {
+  std::size_t nodes = 0;
+  if (driver().cuGraphGetNodes == nullptr || driver().cuGraphGetNodes(graph, nullptr, &nodes) != CUDA_SUCCESS)
+    nodes = 1;
+  const std::uint64_t guess = nodes * 10'000 < kFirstGuessNs ? kFirstGuessNs : nodes * 10'000;
+  g_durations.find_or_add(graph_key(exec), static_cast<std::uint32_t>(guess < 1'000'000'000 ? guess : 1'000'000'000));
+}
+
+// Its old duration is the best guess for the new parameters; measured again at once.
+void graph_updated(CUgraphExec exec) {
+  if (Duration* duration = g_durations.find(graph_key(exec))) duration->next_sample_ns.store(0, kRelaxed);
+}
+
+void graph_destroyed(CUgraphExec exec) { g_durations.remove(graph_key(exec)); }
+
+Token before_graph_launch(Device& device, CUgraphExec exec, CUstream stream, bool own) {
+  return slow(device, stream, g_durations.find_or_add(graph_key(exec), kFirstGuessNs), own, true);
+}
+
+void before_sync(Device& device, CUstream stream, bool, bool own) {
+  if (bypassed(device) || g_captures.load(kRelaxed) != 0) return;
+  State& state = state_of(device);
+  bool ring_now = false;
+  {
+    Guard guard(state.mutex);
+    fold_all(state, device);
+    if (state.pending_ns == 0 && state.timeline.idle()) return;
+    const std::uint64_t now = os::monotonic_ns();
+    (void)stream;
+    (void)own;
+    state.timeline.mark_all(reinterpret_cast<CUcontext>(t_current.context), this_thread(), now);
+    tell(state, device);
+    // A tenant that usually pauses after this lets the next one come in before its own work has ended.
+    ring_now = (device.grant->gate.load(kRelaxed) & contract::kGateContended) != 0 && state.gap_ns >= kGraceNs;
+  }
+  if (ring_now) ring(g_shared.slice);
+}
+
+void after_sync(Device& device, CUstream, bool, bool) {
+  if (bypassed(device) || g_captures.load(kRelaxed) != 0) return;
+  State& state = state_of(device);
+  Guard guard(state.mutex);
+  if (state.pending_ns == 0 && state.timeline.idle()) return;
+  const std::uint64_t now = os::monotonic_ns();
+  poll(state, device, now);
+  if (state.timeline.idle() && state.progress_ns > now) state.progress_ns = now;
+  tell(state, device);
+}
+
+void stream_created(Device&, CUstream) {}
+
+void stream_destroyed(Device& device, CUstream stream) {
+  State& state = state_of(device);
+  Guard guard(state.mutex);
+  fold_all(state, device);
+  const std::uint64_t now = os::monotonic_ns();
+  Settled settled;
+  state.timeline.forget_stream(reinterpret_cast<CUcontext>(t_current.context), stream, settled, *device.mine);
+  absorb(state, device, settled, now);
+  tell(state, device);
+}
+
+void capture_began(CUstream, bool) { g_captures.fetch_add(1, kRelaxed); }
+
+void capture_ended(CUstream, bool) {
+  std::uint32_t now = g_captures.load(kRelaxed);
+  while (now != 0 && !g_captures.compare_exchange_weak(now, now - 1, kRelaxed)) {
+  }
+}
+
+void context_created(Device&, CUcontext) {}
+
+void context_destroyed(Device& device, CUcontext context) {
+  State& state = state_of(device);
+  Guard guard(state.mutex);
+  fold_all(state, device);
+  state.timeline.forget_context(context);
+  if (state.timeline.idle()) {
+    state.pending_ns = 0;
+    state.progress_ns = os::monotonic_ns();
+  }
+  tell(state, device);
+}
+
+void forked() {
+  g_epoch.fetch_add(1, kRelaxed);
+  g_captures.store(0, kRelaxed);
+  for (Lease& lease : t_leases) lease = Lease{};
+  for (State& state : g_states) {
+    state.timeline.clear();
+    state.bucket = Bucket{};
+    state.pending_ns = state.progress_ns = state.last_end_ns = state.polled_ns = 0;
+    state.admitted_since_ns = state.gap_ns = 0;
+    state.waiting = 0;
+  }
+  g_durations.clear();
+}
+
+}  // namespace tensor_fusion::guest::limiter::gate

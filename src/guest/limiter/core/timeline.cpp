@@ -1,0 +1,319 @@
+#include "guest/limiter/core/timeline.h"
+
+#include "guest/limiter/core/driver.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint64_t kRebaseNs = 1'000'000'000;  // events tell milliseconds as float: keep the numbers small
+constexpr std::int64_t kDriftNs = 20'000;           // of the two clocks against each other in that time
+constexpr std::uint64_t kLegacy = 1, kPerThread = 2;
+
+bool elapsed(CUevent from, CUevent to, std::int64_t& result_ns) {
+  float milliseconds = 0;
+  if (driver().cuEventElapsedTime(&milliseconds, from, to) != CUDA_SUCCESS) return false;
+  if (!(milliseconds > -1e9F && milliseconds < 1e9F)) return false;
+  result_ns = static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+  return true;
+}
+
+void publish(contract::ClaimProcessDevice& claim, std::uint64_t start, std::uint64_t end, std::uint64_t estimated) {
+  const std::uint64_t n = claim.marker_count.load(kRelaxed);
+  contract::Marker& marker = claim.markers[n % contract::kMarkers];
+  marker.start_ns.store(start, kRelaxed);
+  marker.end_ns.store(end, kRelaxed);
+  marker.estimated_ns.store(estimated, kRelaxed);
+  claim.marker_count.store(n + 1, std::memory_order_release);
+}
+
+}  // namespace
+
+Timeline::Clock* Timeline::clock_of(CUcontext context) {
+  for (std::uint32_t i = 0; i < clock_count_; ++i)
+    if (clocks_[i].context == context) return &clocks_[i];
+  for (std::uint32_t i = 0; i < kContexts; ++i) {
+    if (i < clock_count_ && clocks_[i].context != nullptr) continue;
+    if (i == clock_count_) ++clock_count_;
+    Clock& clock = clocks_[i];
+    clock.context = context;
+    clock.base = clock.next_base = nullptr;
+    clock.has_base = false;
+    clock.free_count = clock.made = 0;
+    return &clock;
+  }
+  return nullptr;
+}
+
+CUevent Timeline::take_event(Clock& clock) {
+  if (clock.free_count > 0) return clock.events[--clock.free_count];
+  if (clock.made == kEvents) return nullptr;
+  CUevent event = nullptr;
+  if (driver().cuEventCreate(&event, 0) != CUDA_SUCCESS) return nullptr;
+  ++clock.made;
+  return event;
+}
+
+void Timeline::give_event(Clock& clock, CUevent event) {
+  if (event != nullptr && clock.free_count < kEvents) clock.events[clock.free_count++] = event;
+}
+
+StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread) {
+  std::uint64_t handle = reinterpret_cast<std::uint64_t>(stream);
+  if (handle == 0) handle = own ? kPerThread : kLegacy;
+  if (handle != kPerThread) thread = 0;
+  if (last_ != nullptr && last_->handle == handle && last_->context == context && last_->thread == thread) return last_;
+  StreamRecord* free = nullptr;
+  for (std::uint32_t i = 0; i < stream_high_; ++i) {
+    StreamRecord& record = streams_[i];
+    if (record.handle == handle && record.context == context && record.thread == thread) return last_ = &record;
+    if (record.handle == 0 && free == nullptr) free = &record;
+  }
+  if (free == nullptr && stream_high_ < kStreams) free = &streams_[stream_high_++];
+  if (free == nullptr) return nullptr;
+  *free = StreamRecord{};
+  free->handle = handle;
+  free->context = context;
+  free->thread = thread;
+  return last_ = free;
+}
+
+// Known by its estimate only: nothing stood behind it when it ended.
+void Timeline::settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim) {
+  if (stream.unmarked_ns == 0) return;
+  publish(claim, 0, 0, stream.unmarked_ns);
+  settled.estimated_ns += stream.unmarked_ns;
+  stream.unmarked_ns = 0;
+  stream.unmarked_launches = 0;
+  stream.only = nullptr;
+  stream.mixed = false;
+}
+
+void Timeline::forget_stream(CUcontext context, CUstream stream, Settled& settled,
+                             contract::ClaimProcessDevice& claim) {
+  const auto handle = reinterpret_cast<std::uint64_t>(stream);
+  last_ = nullptr;
+  for (std::uint32_t i = 0; i < stream_high_; ++i) {
+    StreamRecord& record = streams_[i];
+    if (record.handle != handle || (context != nullptr && record.context != context)) continue;
+    Clock* clock = clock_of(record.context);
+    for (std::uint32_t n = 0; n < record.count; ++n) {
+      PendingMarker& marker = record.pending[(record.first + n) % StreamRecord::kPending];
+      record.unmarked_ns += marker.estimated_ns;
+      if (clock != nullptr) give_event(*clock, marker.start);
+    }
+    pending_ -= record.count;
+    if (clock != nullptr && record.start != nullptr) give_event(*clock, record.start);
+    settle_unmarked(record, settled, claim);
+    record = StreamRecord{};
+  }
+}
+
+void Timeline::forget_context(CUcontext context) {
+  last_ = nullptr;
+  for (std::uint32_t i = 0; i < stream_high_; ++i) {
+    if (streams_[i].context != context) continue;
+    pending_ -= streams_[i].count;
+    streams_[i] = StreamRecord{};
+  }
+  for (std::uint32_t i = 0; i < clock_count_; ++i)
+    if (clocks_[i].context == context) clocks_[i].context = nullptr;
+}
+
+void Timeline::clear() {
+  for (std::uint32_t i = 0; i < stream_high_; ++i) streams_[i] = StreamRecord{};
+  stream_high_ = clock_count_ = pending_ = 0;
+  last_ = nullptr;
+}
+
+void Timeline::open(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+                    contract::ClaimProcessDevice& claim) {
+  if (stream.count > 0 && stream.unmarked_ns == 0) poll(stream, now, alone_since, settled, claim);
+  if (stream.open && stream.count == 0 && stream.unmarked_ns == 0) stream.open = false;  // it has run dry
+  if (stream.open && stream.unmarked_ns > 0 && stream.expected_end_ns < now &&
+      driver().cuStreamQuery(reinterpret_cast<CUstream>(stream.handle)) == CUDA_SUCCESS) {
+    poll(stream, now, alone_since, settled, claim);
+    settle_unmarked(stream, settled, claim);
+    stream.open = false;
+  }
+  if (stream.open) return;
+  if (stream.count > 0) return;  // an event of a marker in flight stands there: known by estimates until it has passed
+  settle_unmarked(stream, settled, claim);
+  Clock* clock = clock_of(stream.context);
+  if (clock == nullptr) return;
+  if (stream.start == nullptr) stream.start = take_event(*clock);
+  if (stream.start == nullptr) return;
+  if (!clock->has_base) {
+    clock->base = take_event(*clock);
+    if (clock->base == nullptr ||
+        driver().cuEventRecord(clock->base, reinterpret_cast<CUstream>(stream.handle)) != CUDA_SUCCESS)
+      return;
+    clock->has_base = true;
+    clock->based_ns = now;
+    clock->low = static_cast<std::int64_t>(now);
+    clock->high = INT64_MAX;
+  }
+  if (driver().cuEventRecord(stream.start, reinterpret_cast<CUstream>(stream.handle)) != CUDA_SUCCESS) return;
+  stream.open = true;
+  stream.start_known = false;
+  stream.start_recorded_ns = now;
+  stream.open_since_ns = now;
+}
+
+void Timeline::add(StreamRecord& stream, std::uint64_t estimated_ns, Duration* only, std::uint32_t launches) {
+  if (launches == 0) return;
+  if (stream.unmarked_launches == 0) {
+    stream.only = only;
+    stream.mixed = only == nullptr;
+  } else if (stream.only != only) {
+    stream.mixed = true;
+  }
+  stream.unmarked_ns += estimated_ns;
+  stream.unmarked_launches += launches;
+}
+
+void Timeline::mark(StreamRecord& stream, std::uint64_t now) {
+  if (stream.unmarked_ns == 0 || !stream.open || stream.count == StreamRecord::kPending) return;
+  Clock* clock = clock_of(stream.context);
+  if (clock == nullptr) return;
+  CUevent end = take_event(*clock);
+  if (end == nullptr) return;
+  if (driver().cuEventRecord(end, reinterpret_cast<CUstream>(stream.handle)) != CUDA_SUCCESS) {
+    give_event(*clock, end);
+    return;
+  }
+  stream.pending[(stream.first + stream.count) % StreamRecord::kPending] = {stream.start,
+                                                                            end,
+                                                                            stream.start_recorded_ns,
+                                                                            now,
+                                                                            stream.unmarked_ns,
+                                                                            stream.mixed ? nullptr : stream.only,
+                                                                            stream.unmarked_launches};
+  ++stream.count;
+  ++pending_;
+  stream.start = end;  // what follows begins where this ends
+  stream.start_recorded_ns = now;
+  stream.unmarked_ns = 0;
+  stream.unmarked_launches = 0;
+  stream.only = nullptr;
+  stream.mixed = false;
+}
+
+void Timeline::mark_all(CUcontext context, std::uint64_t thread, std::uint64_t now) {
+  for (std::uint32_t i = 0; i < stream_high_; ++i) {
+    StreamRecord& stream = streams_[i];
+    if (stream.unmarked_ns == 0) continue;
+    // The two special handles mean the caller's context, and the caller's thread.
+    if (stream.handle <= kPerThread && stream.context != context) continue;
+    if (stream.handle == kPerThread && stream.thread != thread) continue;
+    mark(stream, now);
+  }
+}
+
+void Timeline::rebase(Clock& clock, StreamRecord& stream, std::uint64_t now) {
+  if (clock.next_base != nullptr) {
+    std::int64_t shift = 0;
+    if (driver().cuEventQuery(clock.next_base) != CUDA_SUCCESS) return;
+    if (elapsed(clock.base, clock.next_base, shift)) {
+      clock.low += shift - kDriftNs;
+      clock.high += clock.high == INT64_MAX ? 0 : shift + kDriftNs;
+      CUevent old = clock.base;
+      clock.base = clock.next_base;
+      give_event(clock, old);
+      for (std::uint32_t i = 0; i < stream_high_; ++i)
+        if (streams_[i].context == clock.context) streams_[i].start_known = false;
+    } else {
+      give_event(clock, clock.next_base);
+    }
+    clock.next_base = nullptr;
+    clock.based_ns = now;
+  } else if (now > clock.based_ns + kRebaseNs) {
+    CUevent next = take_event(clock);
+    if (next == nullptr) return;
+    if (driver().cuEventRecord(next, reinterpret_cast<CUstream>(stream.handle)) == CUDA_SUCCESS) {
+      clock.next_base = next;
+    } else {
+      give_event(clock, next);
+    }
+  }
+}
+
+void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, std::uint64_t alone_since,
+                            Settled& settled, contract::ClaimProcessDevice& claim) {
+  PendingMarker& marker = stream.pending[stream.first];
+  std::int64_t start = stream.start_gpu_ns;
+  std::int64_t end = 0;
+  bool good = elapsed(clock.base, marker.end, end);
+  if (!stream.start_known) good = elapsed(clock.base, marker.start, start) && good;
+  stream.start_known = good;
+  stream.start_gpu_ns = end;  // a start recorded afresh clears start_known
+  stream.first = (stream.first + 1) % StreamRecord::kPending;
+  --stream.count;
+  --pending_;
+  give_event(clock, marker.start);
+  settled.estimated_ns += marker.estimated_ns;
+  if (!good || end < start) {
+    publish(claim, 0, 0, marker.estimated_ns);
+    return;
+  }
+  // An event passes after it was recorded and before it is seen to have passed: both bound where the base lies.
+  const std::int64_t high = static_cast<std::int64_t>(now) - end;
+  const std::int64_t low_start = static_cast<std::int64_t>(marker.start_recorded_ns) - start;
+  const std::int64_t low_end = static_cast<std::int64_t>(marker.end_recorded_ns) - end;
+  const std::int64_t low = low_start > low_end ? low_start : low_end;
+  if (high < clock.high) clock.high = high;
+  if (low > clock.low) clock.low = low;
+  if (clock.low > clock.high) {
+    clock.low = low;
+    clock.high = high > low ? high : low;
+  }
+  const std::int64_t base = clock.low + (clock.high - clock.low) / 2;
+  const std::uint64_t host_start = static_cast<std::uint64_t>(base + start);
+  const std::uint64_t host_end = static_cast<std::uint64_t>(base + end);
+  const auto wall = static_cast<std::uint64_t>(end - start);
+  settled.measured_ns += wall;
+  if (host_end > settled.last_end_ns) settled.last_end_ns = host_end;
+  stream.open_since_ns = host_end;
+  publish(claim, host_start, host_end, marker.estimated_ns);
+  if (marker.only != nullptr && marker.launches > 0) {
+    const bool alone = alone_since != 0 && host_start > alone_since && active_streams() <= 1;
+    marker.only->learn(wall / marker.launches, alone, now);
+  }
+}
+
+void Timeline::poll(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+                    contract::ClaimProcessDevice& claim) {
+  if (stream.count == 0) return;
+  Clock* clock = clock_of(stream.context);
+  if (clock == nullptr || !clock->has_base) return;
+  bool any = false;
+  while (stream.count > 0 && driver().cuEventQuery(stream.pending[stream.first].end) == CUDA_SUCCESS) {
+    settle_front(stream, *clock, now, alone_since, settled, claim);
+    any = true;
+  }
+  if (any) rebase(*clock, stream, now);
+}
+
+void Timeline::poll(std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+                    contract::ClaimProcessDevice& claim) {
+  if (pending_ == 0) return;
+  for (std::uint32_t i = 0; i < stream_high_; ++i) poll(streams_[i], now, alone_since, settled, claim);
+}
+
+std::uint32_t Timeline::active_streams() const {
+  std::uint32_t active = 0;
+  for (std::uint32_t i = 0; i < stream_high_; ++i)
+    active += streams_[i].count > 0 || streams_[i].unmarked_ns > 0 ? 1 : 0;
+  return active;
+}
+
+std::uint64_t Timeline::open_since() const {
+  std::uint64_t since = UINT64_MAX;
+  for (std::uint32_t i = 0; i < stream_high_; ++i) {
+    const StreamRecord& stream = streams_[i];
+    if ((stream.count > 0 || stream.unmarked_ns > 0) && stream.open_since_ns < since) since = stream.open_since_ns;
+  }
+  return since == UINT64_MAX ? 0 : since;
+}
+
+}  // namespace tensor_fusion::guest::limiter

@@ -1,0 +1,113 @@
+#pragma once
+// The markers of one device: pairs of events around stretches of work, read back as device time and placed on the
+// host's clock. Streams, events and contexts live in tables of fixed size; what does not fit is known by its estimate
+// alone. Every call is made under the gate's lock of the device, with the stream's context current where it records.
+// Calls the driver through driver(), never in capture.
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/claim.h"
+#include "contract/cuda.h"
+#include "guest/limiter/core/device.h"
+#include "guest/limiter/core/durations.h"
+
+namespace tensor_fusion::guest::limiter {
+
+inline constexpr std::uint64_t kMarkEveryNs = 400'000;  // of estimated work
+
+// One stretch between two events, not yet known to have ended.
+struct PendingMarker {
+  CUevent start;
+  CUevent end;
+  std::uint64_t start_recorded_ns;
+  std::uint64_t end_recorded_ns;
+  std::uint64_t estimated_ns;
+  Duration* only;  // the one thing launched in it, null when it was several
+  std::uint32_t launches;
+};
+
+struct StreamRecord {
+  static constexpr std::uint32_t kPending = 16;
+  std::uint64_t handle = 0;  // normalised: legacy and per-thread streams have handles of their own; 0 = free
+  CUcontext context = nullptr;
+  std::uint64_t thread = 0;  // of a per-thread stream
+  bool open = false;         // `start` is recorded and stands before the unmarked work
+  CUevent start = nullptr;
+  std::uint64_t start_recorded_ns = 0;
+  std::int64_t start_gpu_ns = 0;  // when known
+  bool start_known = false;
+  std::uint64_t unmarked_ns = 0;  // estimated work behind the last marker
+  std::uint32_t unmarked_launches = 0;
+  Duration* only = nullptr;
+  bool mixed = false;
+  std::uint64_t expected_end_ns = 0;
+  std::uint64_t open_since_ns = 0;
+  std::uint32_t first = 0, count = 0;
+  PendingMarker pending[kPending] = {};
+};
+
+// What a poll learned.
+struct Settled {
+  std::uint64_t estimated_ns = 0;  // of stretches now known to be over
+  std::uint64_t measured_ns = 0;
+  std::uint64_t last_end_ns = 0;  // host clock
+};
+
+class Timeline {
+ public:
+  static constexpr std::size_t kStreams = 128;
+  static constexpr std::size_t kContexts = 8;
+  static constexpr std::size_t kEvents = 96;  // of one context
+
+  StreamRecord* stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread);
+  void forget_stream(CUcontext context, CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim);
+  void forget_context(CUcontext context);
+  void clear();
+
+  // Before work goes to the stream: makes sure an event stands before it.
+  void open(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+            contract::ClaimProcessDevice& claim);
+  void add(StreamRecord& stream, std::uint64_t estimated_ns, Duration* only, std::uint32_t launches);
+  // Puts a marker behind the work so far.
+  void mark(StreamRecord& stream, std::uint64_t now);
+  // ... on every stream that the calling thread can reach with this context current.
+  void mark_all(CUcontext context, std::uint64_t thread, std::uint64_t now);
+  // Reads what has ended. `alone_since` : work that began after this was not disturbed by other tenants.
+  void poll(std::uint64_t now, std::uint64_t alone_since, Settled& settled, contract::ClaimProcessDevice& claim);
+  void poll(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+            contract::ClaimProcessDevice& claim);
+
+  bool any_pending() const { return pending_ > 0; }
+  std::uint32_t active_streams() const;  // with work not known to be over
+  std::uint64_t open_since() const;      // 0: nothing is to come
+  bool idle() const { return active_streams() == 0; }
+
+ private:
+  struct Clock {
+    CUcontext context;
+    CUevent base;
+    CUevent next_base;  // recorded, to take over when it has passed
+    bool has_base;
+    std::uint64_t based_ns;   // host time of the last change of base
+    std::int64_t low, high;   // bounds of the base's time on the host clock
+    CUevent events[kEvents];  // free ones
+    std::uint32_t free_count;
+    std::uint32_t made;
+  };
+  Clock* clock_of(CUcontext context);
+  CUevent take_event(Clock& clock);
+  static void give_event(Clock& clock, CUevent event);
+  void settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+                    contract::ClaimProcessDevice& claim);
+  void settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim);
+  void rebase(Clock& clock, StreamRecord& stream, std::uint64_t now);
+
+  StreamRecord streams_[kStreams];
+  Clock clocks_[kContexts];
+  std::uint32_t stream_high_ = 0;
+  std::uint32_t clock_count_ = 0;
+  std::uint32_t pending_ = 0;
+  StreamRecord* last_ = nullptr;
+};
+
+}  // namespace tensor_fusion::guest::limiter
