@@ -114,6 +114,7 @@ class Run {
       return stop(exit_code_of(reply.error().code), reply.error().message + (waiting_helps ? " (--wait waits in line)" : ""));
     }
     slice_ = std::move(*reply);
+    for (const std::string& sentence : slice_.notices) notice(view::printable(sentence));
     return {};
   }
 
