@@ -50,37 +50,41 @@ bool capturing(Attachment& attached, CUstream stream, bool own_stream) {
   return ask(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-// The smallest piece in which drivers let a pool grow; the largest growth seen beyond a request is added per pool.
+// Drivers let a pool grow in pieces: of this size at least, and larger requests in steps. What one grew beyond that is
+// remembered per pool. The price of being exact: the last piece of a slice cannot be had through a pool.
+constexpr std::uint64_t kPoolPiece = 32 << 20;
 constexpr std::uint64_t kPoolStep = 2 << 20;
+
+std::uint64_t most_growth(std::uint64_t bytes, const Pool& pool) {
+  const std::uint64_t stepped = rounded(bytes, kPoolStep);
+  const std::uint64_t piece = stepped < kPoolPiece ? kPoolPiece : stepped;
+  std::uint64_t most;
+  return __builtin_add_overflow(piece, pool.step, &most) ? ~std::uint64_t{0} : most;
+}
 
 template <class Synchronize, class Call>
 CUresult allocate(Attachment& attached, Pool& pool, std::uint64_t bytes, Synchronize synchronize, Call call) {
   Guard guard(pool.mutex);
   const auto handle = reinterpret_cast<CUmemoryPool>(pool.handle.load(std::memory_order_relaxed));
   settle_to(attached, pool, attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-  // The most by which this may make the pool grow.
-  std::uint64_t most = rounded(bytes, kPoolStep);
-  if (__builtin_add_overflow(most, pool.step, &most)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::uint64_t most = most_growth(bytes, pool);
   if (!attached.ledger.reserve(*pool.device, most)) {
     // The pool itself may hold what is asked for, freed on a stream and not yet given back: make it so, and look again.
     synchronize();
     TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_to(attached, pool, attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-    if (!attached.ledger.reserve(*pool.device, most)) {
-      most = rounded(bytes);  // at the very edge: without the room for a larger piece
-      if (!attached.ledger.reserve(*pool.device, most)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-      }
-    }
+    if (!attached.ledger.reserve(*pool.device, most)) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   fault(FaultPoint::reserved);
   const CUresult result = call();
   const std::uint64_t reserved = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
   const std::uint64_t grown = reserved > pool.charged ? reserved - pool.charged : 0;
-  if (grown < most) attached.ledger.release(*pool.device, most - grown);
-  if (grown > most) attached.ledger.charge(*pool.device, grown - most);
-  if (grown > rounded(bytes, kPoolStep) && grown - rounded(bytes, kPoolStep) > pool.step)
-    pool.step = grown - rounded(bytes, kPoolStep);
+  if (grown > most) {
+    attached.ledger.charge(*pool.device, grown - most);
+    pool.step += grown - most;
+  } else {
+    attached.ledger.release(*pool.device, most - grown);
+  }
   pool.charged += grown;
   if (reserved < pool.charged) settle_to(attached, pool, reserved);
   return result;
@@ -106,8 +110,7 @@ CUresult allocate_from(CUmemoryPool handle, std::size_t bytes, CUstream stream, 
       TF_REAL(cuStreamSynchronize)(stream);
     }
   };
-  const CUresult result = allocate(attached, *pool, bytes, synchronize, call);
-  return result;
+  return allocate(attached, *pool, bytes, synchronize, call);
 }
 
 }  // namespace
