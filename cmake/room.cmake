@@ -23,6 +23,7 @@ function(tf_room folder)
   set(ROOM_LINKS "")         # system libraries
   set(ROOM_TEST_DEPENDS "")  # rooms only the tests need
   set(ROOM_TEST_PROPERTIES "") # ctest properties of every test of the room
+  set(ROOM_SHARED "")        # file name of a shared library of the room's code, in build/…/sim; exports.map says what it exports
   if(EXISTS ${path}/room.cmake)
     include(${path}/room.cmake)
   endif()
@@ -44,6 +45,14 @@ function(tf_room folder)
     add_library(tf_${name} INTERFACE)
     target_include_directories(tf_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
     target_link_libraries(tf_${name} INTERFACE ${ROOM_DEPENDS} ${ROOM_LINKS} Threads::Threads)
+  endif()
+  if(ROOM_SHARED)
+    add_library(${name}_shared SHARED $<TARGET_OBJECTS:tf_${name}>)
+    target_link_libraries(${name}_shared PRIVATE ${ROOM_DEPENDS} ${ROOM_LINKS} Threads::Threads)
+    target_link_options(${name}_shared PRIVATE -Wl,-soname,${ROOM_SHARED} -Wl,-Bsymbolic
+                        -Wl,--version-script=${path}/exports.map)
+    set_target_properties(${name}_shared PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME ${ROOM_SHARED} LINKER_LANGUAGE CXX
+                          LINK_DEPENDS ${path}/exports.map LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sim)
   endif()
   if(NOT TF_TESTS)
     return()
