@@ -30,7 +30,9 @@ struct ShareDevice {
 struct ShareTenant {
   contract::GrantPage* grant = nullptr;        // mapped writable; must stay mapped until remove_tenant has returned
   const contract::ClaimPage* claim = nullptr;  // the same; guarded against truncation by system::MappedPage
-  int bell = -1;                               // read end of the tenant's FIFO, non-blocking; not closed here
+  int bell = -1;    // read end of the tenant's FIFO, non-blocking; read here, not closed here
+  int notify = -1;  // eventfd, written when a ring was about more than compute: a slot was
+                    // taken or left, or a settle request made. -1: nobody asks
   std::vector<ShareDevice> devices;
 };
 
@@ -62,6 +64,8 @@ class ShareLoop {
 
   ShareUsage usage(ShareTenantId id, std::uint32_t device) const;
   std::uint64_t cpu_ns() const;  // CPU time of the thread so far
+  std::uint64_t passes() const;  // times a device's arbiter has decided
+  int wait_fd() const;           // readable when a bell has rung: for those who call run_once themselves
 
   // One pass. Returns when the next is due (monotonic); never later than the heartbeat allows.
   std::uint64_t run_once(std::uint64_t now_ns);

@@ -1,0 +1,97 @@
+#include "node/hypervisor/share_claims.h"
+
+#include <algorithm>
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint64_t kMostAtOnceNs = 60'000'000'000;  // of any time that one read may add
+
+std::uint64_t grown(std::uint64_t& last, std::uint64_t now, std::uint64_t most) {
+  const std::uint64_t added = now > last ? std::min(now - last, most) : 0;
+  last = now;
+  return added;
+}
+
+}  // namespace
+
+void ShareClaims::markers(const contract::ClaimProcessDevice& row, Slot& slot,
+                          std::vector<pool::ShareStretch>& stretches) {
+  const std::uint64_t written = row.marker_count.load(std::memory_order_acquire);
+  if (written < slot.markers || written - slot.markers > contract::kMarkers) {
+    slot.markers = written >= contract::kMarkers / 2 ? written - contract::kMarkers / 2 : 0;
+  }
+  for (; slot.markers < written; ++slot.markers) {
+    const contract::Marker& marker = row.markers[slot.markers % contract::kMarkers];
+    stretches.push_back(
+        {marker.start_ns.load(kRelaxed), marker.end_ns.load(kRelaxed), marker.estimated_ns.load(kRelaxed)});
+  }
+}
+
+pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_t device, std::uint64_t now,
+                                   std::vector<pool::ShareStretch>& stretches) {
+  stretches.clear();
+  pool::ShareClaim claim;
+  claim.processes = 0;
+  claim.gap_ns = pool::kNever;
+  std::uint64_t ahead = 0;
+  std::uint64_t outline = 0;
+  const std::size_t high = std::min<std::size_t>(page.process_high.load(kRelaxed), contract::kMaxProcesses);
+  if (slots_.size() < high) slots_.resize(high);
+  for (std::size_t i = 0; i < high; ++i) {
+    const contract::ClaimProcess& process = page.processes[i];
+    Slot& slot = slots_[i];
+    if (process.state.load(std::memory_order_acquire) != contract::kSlotLive) {
+      outline = outline * 31 + process.state.load(kRelaxed);
+      slot.live = false;
+      continue;
+    }
+    const contract::ClaimProcessDevice& row = process.devices[device];
+    const std::uint32_t pid = process.pid.load(kRelaxed);
+    const std::uint64_t ticks = process.start_ticks.load(kRelaxed);
+    if (!slot.live || slot.pid != pid || slot.start_ticks != ticks) {
+      slot = {true, pid, ticks, 0, 0, 0, 0};
+      if (first_) {
+        slot.launched = row.launched_ns.load(kRelaxed);
+        slot.held = row.held_ns.load(kRelaxed);
+        slot.launches = row.launches.load(kRelaxed);
+        slot.markers = row.marker_count.load(std::memory_order_acquire);
+      }
+    }
+    outline = (outline * 31 + pid) * 31 + row.settle_request.load(kRelaxed);
+    launched_ns_ += grown(slot.launched, row.launched_ns.load(kRelaxed), kMostAtOnceNs);
+    held_ns_ += grown(slot.held, row.held_ns.load(kRelaxed), kMostAtOnceNs);
+    launches_ += grown(slot.launches, row.launches.load(kRelaxed), std::uint64_t{1} << 32);
+    markers(row, slot, stretches);
+    const std::uint32_t blocked = std::min<std::uint32_t>(row.blocked.load(kRelaxed), 1 << 16);
+    const std::uint32_t streams = std::min<std::uint32_t>(row.streams.load(kRelaxed), 1 << 10);
+    const std::uint64_t progress = row.progress_ns.load(kRelaxed);
+    const std::uint64_t open = row.open_since_ns.load(kRelaxed);
+    if (progress > now) ahead += std::min(progress - now, kMostAtOnceNs);
+    claim.progress_ns = std::max(claim.progress_ns, std::min(progress, now));
+    claim.wanted_since_ns = std::max(claim.wanted_since_ns, std::min(row.wanted_since_ns.load(kRelaxed), now));
+    claim.blocked += blocked;
+    claim.streams += streams;
+    if (blocked > 0 || streams > 0 || progress > now) {
+      ++claim.processes;
+      claim.gap_ns = std::min(claim.gap_ns, row.gap_ns.load(kRelaxed));
+    }
+    if (open != 0) claim.open_since_ns = std::min(claim.open_since_ns, open);
+  }
+  if (ahead > 0) claim.progress_ns = now + std::min(ahead, kMostAtOnceNs);
+  claim.launched_ns = launched_ns_;
+  if (claim.processes == 0) {
+    // Between two stretches: the usual pause is that of whoever worked last.
+    for (std::size_t i = 0; i < high; ++i) {
+      if (slots_[i].live)
+        claim.gap_ns = std::min(claim.gap_ns, page.processes[i].devices[device].gap_ns.load(kRelaxed));
+    }
+  }
+  blocked_ = claim.blocked;
+  outline_ = outline;
+  first_ = false;
+  return claim;
+}
+
+}  // namespace tensor_fusion::node::hypervisor
