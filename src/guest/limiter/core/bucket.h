@@ -24,7 +24,7 @@ class Bucket {
   std::int64_t credit_ns_ = 0;
   std::uint64_t filled_ns_ = 0;
   std::uint64_t counted_ns_ = 0;
-  std::uint32_t sharers_ = 1;
+  std::uint32_t sharers_ = 0;  // counted before it is used; zero, so that the gate lies in memory not yet touched
   bool active_ = false;
 };
 

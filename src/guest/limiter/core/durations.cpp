@@ -11,7 +11,7 @@ constexpr std::uint64_t kLongestNs = 4'000'000'000;
 
 }  // namespace
 
-Durations g_durations;
+constinit Durations g_durations{};
 
 void Duration::learn(std::uint64_t measured_ns, bool alone, std::uint64_t now_ns) {
   const std::uint32_t taken = samples.load(kRelaxed);

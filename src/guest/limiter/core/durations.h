@@ -14,7 +14,7 @@ struct Duration {
   std::atomic<std::uint64_t> next_sample_ns;  // measure again at the first chance after this
   std::atomic<std::uint64_t> alone_ns;        // when a measurement was last not disturbed by others
   std::atomic<std::uint32_t> launched;        // let through before the first measurement came in
-  std::uint32_t unused;
+  std::uint32_t unused = 0;
 
   static constexpr std::uint32_t kSettled = 8;  // launches measured one by one before sampling starts
   bool settled() const { return samples.load(std::memory_order_relaxed) >= kSettled; }

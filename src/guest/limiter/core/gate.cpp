@@ -44,15 +44,15 @@ struct State {
   Mutex mutex;
   Timeline timeline;
   Bucket bucket;
-  std::uint64_t pending_ns;   // estimated, let through and not known to be over; leases count in full
-  std::uint64_t progress_ns;  // when that will be over
-  std::uint64_t last_end_ns;
-  std::uint64_t polled_ns;
-  std::uint64_t admitted_since_ns;
-  std::uint64_t gap_ns;
-  std::uint32_t waiting;  // threads at the gate
+  std::uint64_t pending_ns = 0;   // estimated, let through and not known to be over; leases count in full
+  std::uint64_t progress_ns = 0;  // when that will be over
+  std::uint64_t last_end_ns = 0;
+  std::uint64_t polled_ns = 0;
+  std::uint64_t admitted_since_ns = 0;
+  std::uint64_t gap_ns = 0;
+  std::uint32_t waiting = 0;  // threads at the gate
 };
-State g_states[contract::kMaxDevices];
+constinit State g_states[contract::kMaxDevices]{};
 std::atomic<std::uint32_t> g_epoch{1};
 std::atomic<std::uint32_t> g_captures{0};
 

@@ -84,15 +84,15 @@ class Timeline {
 
  private:
   struct Clock {
-    CUcontext context;
-    CUevent base;
-    CUevent next_base;  // recorded, to take over when it has passed
-    bool has_base;
-    std::uint64_t based_ns;   // host time of the last change of base
-    std::int64_t low, high;   // bounds of the base's time on the host clock
-    CUevent events[kEvents];  // free ones
-    std::uint32_t free_count;
-    std::uint32_t made;
+    CUcontext context = nullptr;
+    CUevent base = nullptr;
+    CUevent next_base = nullptr;  // recorded, to take over when it has passed
+    bool has_base = false;
+    std::uint64_t based_ns = 0;   // host time of the last change of base
+    std::int64_t low = 0, high = 0;   // bounds of the base's time on the host clock
+    CUevent events[kEvents] = {};  // free ones
+    std::uint32_t free_count = 0;
+    std::uint32_t made = 0;
   };
   Clock* clock_of(CUcontext context);
   CUevent take_event(Clock& clock);
