@@ -24,6 +24,7 @@ struct World {
   std::vector<ExtendedDeviceInfo> devices;
   std::vector<ProcessInformation> processes;
   std::vector<AccelEvent> events;
+  std::vector<std::string> event_lines;  // what makes each of them one that was reported before
   std::set<std::string> crash, hang, fail;
 };
 std::set<std::string> reported;
@@ -66,7 +67,8 @@ World read_world() {
       event.kind = static_cast<std::uint32_t>(std::atoi(name.c_str()));
       words >> uuid >> event.code;
       put(event.deviceUUID, uuid);
-      if (reported.insert(line).second) world.events.push_back(event);
+      world.events.push_back(event);
+      world.event_lines.push_back(line);
     } else if (kind == "crash") {
       world.crash.insert(name);
     } else if (kind == "hang") {
@@ -97,7 +99,10 @@ AccelResult give(const std::vector<Item>& items, Item* out, std::size_t max, std
 AccelResult poll_events(AccelEvent* events, std::size_t max, std::size_t* count) {
   const World world = read_world();
   if (const AccelResult result = enter(world, "pollEvents"); result != ACCEL_SUCCESS) return result;
-  return give(world.events, events, max, count);
+  std::vector<AccelEvent> fresh;
+  for (std::size_t i = 0; i < world.events.size(); ++i)
+    if (reported.insert(world.event_lines[i]).second) fresh.push_back(world.events[i]);
+  return give(fresh, events, max, count);
 }
 
 AccelResult device_files(const char*, MountPath* files, std::size_t max, std::size_t* count) {

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -113,12 +112,6 @@ base::Result<void> TenantPages::open_bell() {
     ::unlink(path.c_str());
   }
   return std::unexpected(system::error_of("make", path, errno));
-}
-
-int TenantPages::drain_bell() {
-  std::array<char, 4096> rings;
-  const ssize_t got = ::read(bell_.get(), rings.data(), rings.size());
-  return got > 0 ? static_cast<int>(got) : 0;
 }
 
 void TenantPages::write_claim_header() {

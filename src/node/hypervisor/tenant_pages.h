@@ -26,7 +26,6 @@ class TenantPages {
   contract::GrantPage& grant() const { return *grant_.as<contract::GrantPage>(); }
   contract::ClaimPage& claim() const { return *claim_.as<contract::ClaimPage>(); }
   int bell() const { return bell_.get(); }
-  int drain_bell();  // bytes taken, bounded; the rest is left for the next turn
 
   void write_limits(const TenantRecord& record);  // into the grant; a change of limits also changes its generation
   void close();                                   // tells the tenant that it is no more

@@ -1,0 +1,396 @@
+#include "node/hypervisor/desk.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/id.h"
+#include "base/text.h"
+#include "node/hypervisor/membership.h"
+#include "node/hypervisor/report.h"
+#include "system/clock.h"
+#include "system/process.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using base::ErrorCode;
+using base::Json;
+
+constexpr std::uint64_t kInventoryNs = 31'000'000'000;  // as long as a provider may take to start
+constexpr std::uint64_t kMostWaitMs = 7ull * 24 * 3'600'000;
+constexpr std::array<std::string_view, 4> kQos = {"low", "medium", "high", "critical"};
+
+Json ok() { return Json::object({{"ok", true}}); }
+
+pool::PlaceRequest place_request(const RunRequest& request) {
+  pool::PlaceRequest place;
+  place.memory = request.vram;
+  place.compute = request.compute;
+  place.compute_request = request.compute_request;
+  place.count = request.gpus;
+  for (const std::string_view word : base::split(request.gpu, ','))
+    if (!base::trim(word).empty()) place.chosen.emplace_back(base::trim(word));
+  return place;
+}
+
+base::Result<void> check_qos(const std::string& qos) {
+  if (qos.empty() || std::find(kQos.begin(), kQos.end(), qos) != kQos.end()) return {};
+  std::string message = "'" + qos + "' is no quality of service; there are low, medium, high and critical";
+  if (const auto near = base::nearest_word(qos, kQos))
+    message = "'" + qos + "' is no quality of service; did you mean '" + std::string(*near) + "'?";
+  return base::fail(ErrorCode::kUsage, message);
+}
+
+base::Error error_for(const pool::Refusal& refusal) {
+  const ErrorCode code = refusal.malformed ? ErrorCode::kUsage
+                         : refusal.never   ? ErrorCode::kImpossible
+                                           : ErrorCode::kNoCapacity;
+  return {code, refusal.message};
+}
+
+}  // namespace
+
+const Desk::Row Desk::kRows[] = {
+    {"run", &Desk::run},         {"started", &Desk::started},
+    {"list", &Desk::list},       {"devices", &Desk::list_devices},
+    {"top", &Desk::top},         {"limit", &Desk::limit},
+    {"kill", &Desk::kill},       {"logs", &Desk::logs},
+    {"doctor", &Desk::doctor},   {"events", &Desk::list_events},
+    {"version", &Desk::version}, {"stop", &Desk::stop},
+};
+
+Desk::Desk(Parts parts) : parts_(std::move(parts)), started_ns_(system::monotonic_ns()) {}
+
+Desk::~Desk() {
+  for (const Waiting& waiting : waiting_) parts_.loop.cancel(waiting.timer);
+  for (const auto& [connection, stream] : streams_) parts_.loop.cancel(stream.timer);
+}
+
+void Desk::on_request(ConnectionId connection, const system::Peer& peer, const Json& request) {
+  const std::string& op = request["op"].as_string();
+  std::vector<std::string_view> known;
+  for (const Row& row : kRows) {
+    if (op == row.op) return (this->*row.handler)(connection, peer, request);
+    known.push_back(row.op);
+  }
+  std::string message = "this hypervisor knows no request '" + op.substr(0, 40) + "'";
+  if (const auto near = base::nearest_word(op, known)) message += "; did you mean '" + std::string(*near) + "'?";
+  refuse(connection, {ErrorCode::kProtocol, message});
+}
+
+void Desk::on_closed(ConnectionId connection) {
+  waiting_.remove_if([&](const Waiting& waiting) {
+    if (waiting.connection != connection) return false;
+    parts_.loop.cancel(waiting.timer);
+    return true;
+  });
+  if (const auto stream = streams_.find(connection); stream != streams_.end()) {
+    parts_.loop.cancel(stream->second.timer);
+    streams_.erase(stream);
+  }
+  parts_.tenants.lease_lost(connection);
+}
+
+void Desk::refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons) {
+  server_->send(connection, error_reply(error, reasons));
+}
+
+std::string Desk::name_for(const RunRequest& request, const std::string& id) const {
+  if (!request.name.empty()) return request.name;
+  std::string_view word = base::trim(request.command);
+  word = word.substr(0, word.find(' '));
+  word = word.substr(word.rfind('/') + 1);
+  std::string name;
+  for (const char c : word.substr(0, 32))
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.') name += c;
+  return base::check_name(name) ? name + "-" + id : id;
+}
+
+void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& json) {
+  auto request = run_request_from(json);
+  if (!request) return refuse(connection, request.error());
+  if (auto qos = check_qos(request->qos); !qos) return refuse(connection, qos.error());
+  if (!request->name.empty()) {
+    if (auto name = base::check_name(request->name); !name) return refuse(connection, name.error());
+    if (parts_.tenants.find(request->name))
+      return refuse(connection, {ErrorCode::kAlreadyExists,
+                                 "a tenant named " + request->name + " runs already; choose another --name"});
+  }
+  request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
+  Waiting waiting{connection, peer, *std::move(request), 0, 0};
+  const bool known = parts_.devices.known();
+  if (try_run(waiting, waiting.request.wait_ms == 0 && known)) return;
+  const std::uint64_t wait_ns = std::max(waiting.request.wait_ms * 1'000'000, known ? 0 : kInventoryNs);
+  waiting.deadline_ns = system::monotonic_ns() + wait_ns;
+  waiting_.push_back(std::move(waiting));
+  const auto place = std::prev(waiting_.end());
+  place->timer = parts_.loop.after(wait_ns, [this, connection] {
+    const auto found =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.connection == connection; });
+    if (found == waiting_.end()) return;
+    try_run(*found, true);
+    waiting_.erase(found);
+  });
+}
+
+void Desk::retry_waiting() {
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const bool last = at->request.wait_ms == 0 && parts_.devices.known();
+    if (try_run(*at, last)) {
+      parts_.loop.cancel(at->timer);
+      at = waiting_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+bool Desk::try_run(Waiting& waiting, bool last) {
+  if (!parts_.devices.known() || parts_.devices.all().empty()) {
+    // A provider that has failed once will not have devices within this request's patience.
+    const bool failed = parts_.devices.known() || (!parts_.provider.ready() && parts_.provider.restarts() > 0) || last;
+    if (failed)
+      refuse(waiting.connection,
+             {ErrorCode::kNoDevice,
+              "there is no GPU to share here: " +
+                  (parts_.provider.trouble().empty() ? "the driver lists none" : parts_.provider.trouble())});
+    return failed;
+  }
+  const auto allocations = parts_.tenants.allocations();
+  const auto places = parts_.devices.places();
+  const auto placement = pool::place(places, allocations, place_request(waiting.request));
+  if (placement) {
+    give(waiting, *placement);
+    return true;
+  }
+  if (!last && !placement.error().never) return false;
+  base::Error error = error_for(placement.error());
+  if (error.code == ErrorCode::kNoCapacity && waiting.request.wait_ms == 0)
+    error.message += "; --wait queues until there is room";
+  refuse(waiting.connection, error, placement.error().reasons);
+  return true;
+}
+
+void Desk::give(const Waiting& waiting, const pool::Placement& placement) {
+  TenantRecord record;
+  record.id = parts_.tenants.free_id();
+  record.name = name_for(waiting.request, record.id);
+  record.request = waiting.request;
+  record.user = waiting.peer.uid;
+  record.created_ms = system::wall_ms();
+  record.boot = system::boot_id();
+  if (placement.devices.size() > contract::kMaxDevices)
+    return refuse(
+        waiting.connection,
+        {ErrorCode::kUsage, "one slice may hold " + std::to_string(contract::kMaxDevices) + " devices at most"});
+  RunReply reply;
+  std::vector<std::string> uuids;
+  for (const pool::PlacedDevice& placed : placement.devices) {
+    const Device* device = parts_.devices.find(placed.uuid);
+    record.devices.push_back({device->uuid, device->index, device->model, device->memory_bytes, placed.memory_bytes,
+                              placed.request_share, placed.limit_share});
+    RunDevice row{
+        device->uuid, device->index, device->model, placed.memory_bytes, placed.request_share, placed.limit_share, {}};
+    if (!device->node.empty()) row.device_files.push_back(device->node);
+    for (const std::string& file : device->files) {
+      if (file == device->node) continue;
+      auto& shared = reply.shared_device_files;
+      if (std::find(shared.begin(), shared.end(), file) == shared.end()) shared.push_back(file);
+    }
+    uuids.push_back(device->native_uuid);
+    if (placed.memory_bytes < device->context_overhead_bytes)
+      reply.notices.push_back("the memory limit is below what one context needs on " + device->model + " (" +
+                              base::to_text(base::Bytes{device->context_overhead_bytes}) + ")");
+    reply.devices.push_back(std::move(row));
+  }
+  const auto tenant = parts_.tenants.create(record, waiting.connection);
+  if (!tenant) return refuse(waiting.connection, tenant.error());
+  reply.id = record.id;
+  reply.name = record.name;
+  reply.slice_directory = parts_.state.tenant(record.id);
+  reply.log_path = parts_.state.log(record.id);
+  reply.envs = {{contract::kSliceVariable, reply.slice_directory},
+                {"CUDA_VISIBLE_DEVICES", base::join(uuids, ",")},
+                {"NVIDIA_VISIBLE_DEVICES", base::join(uuids, ",")}};
+  finished_[record.name] = record.id;
+  parts_.events.add({.kind = "started",
+                     .tenant = record.name,
+                     .device = uuids.front(),
+                     .message = "placed on " + base::join(uuids, ", ")});
+  server_->send(waiting.connection, to_json(reply));
+}
+
+Tenant* Desk::tenant_for(ConnectionId connection, const system::Peer& peer, const Json& request, const char* key) {
+  const std::string& word = request[key].as_string();
+  Tenant* tenant = parts_.tenants.find(word);
+  if (!tenant) {
+    std::vector<std::string_view> names;
+    for (const Tenant* one : parts_.tenants.all()) names.push_back(one->record.name);
+    std::string message = "there is no tenant '" + word.substr(0, 64) + "'";
+    if (const auto near = base::nearest_word(word, names)) message += "; did you mean '" + std::string(*near) + "'?";
+    refuse(connection, {ErrorCode::kNotFound, message});
+    return nullptr;
+  }
+  if (peer.uid == 0 || peer.uid == tenant->record.user || peer.uid == ::geteuid()) return tenant;
+  refuse(connection, {ErrorCode::kPermission, "tenant " + tenant->record.name + " belongs to another user"});
+  return nullptr;
+}
+
+void Desk::started(ConnectionId connection, const system::Peer& peer, const Json& request) {
+  Tenant* tenant = tenant_for(connection, peer, request, "id");
+  if (!tenant) return;
+  const auto done = parts_.tenants.started(*tenant, static_cast<pid_t>(request["pid"].as_int()));
+  done ? server_->send(connection, ok()) : refuse(connection, done.error());
+}
+
+void Desk::list(ConnectionId connection, const system::Peer&, const Json&) {
+  parts_.meter.read_now([this, connection] {
+    server_->send(connection,
+                  ok().set("tenants", tenants_json(parts_.tenants, parts_.meter, parts_.devices, parts_.share))
+                      .set("unlimited", unlimited_json(parts_.meter)));
+  });
+}
+
+void Desk::list_devices(ConnectionId connection, const system::Peer&, const Json&) {
+  parts_.meter.read_metrics([this, connection] {
+    server_->send(connection, ok().set("devices", devices_json(parts_.devices, parts_.tenants))
+                                  .set("provider", provider_json(parts_.provider)));
+  });
+}
+
+void Desk::top(ConnectionId connection, const system::Peer&, const Json& request) {
+  const std::uint64_t interval_ms = std::clamp<std::uint64_t>(request["interval_ms"].as_uint(1000), 100, 60'000);
+  if (streams_.contains(connection)) return refuse(connection, {ErrorCode::kUsage, "this connection streams already"});
+  const auto tick = [this, connection] {
+    parts_.meter.read_now([this, connection] {
+      parts_.meter.read_metrics([this, connection] {
+        server_->send(connection,
+                      ok().set("time_ms", system::wall_ms())
+                          .set("tenants", tenants_json(parts_.tenants, parts_.meter, parts_.devices, parts_.share))
+                          .set("unlimited", unlimited_json(parts_.meter))
+                          .set("devices", devices_json(parts_.devices, parts_.tenants)));
+      });
+    });
+  };
+  streams_[connection] = {false, parts_.loop.every(interval_ms * 1'000'000, tick)};
+  tick();
+}
+
+void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& json) {
+  const auto request = limit_request_from(json);
+  if (!request) return refuse(connection, request.error());
+  Tenant* tenant = tenant_for(connection, peer, json, "tenant");
+  if (!tenant) return;
+  TenantRecord changed = tenant->record;
+  if (request->vram) changed.request.vram = request->vram;
+  if (request->compute) {
+    changed.request.compute = request->compute;
+    // "--compute 40%" alone is request and limit, here as at the start.
+    if (!request->compute_request) changed.request.compute_request.reset();
+  }
+  if (request->compute_request) changed.request.compute_request = request->compute_request;
+  pool::PlaceRequest place = place_request(changed.request);
+  place.chosen.clear();
+  for (const TenantDeviceRecord& device : changed.devices) place.chosen.push_back(device.uuid);
+  place.count = static_cast<unsigned>(changed.devices.size());
+  // Memory that was never named stays what it is: it must not follow a changed compute share.
+  if (!place.memory) place.memory = base::Bytes{changed.devices.front().memory_limit_bytes};
+  const auto allocations = parts_.tenants.allocations(tenant->record.id);
+  std::vector<pool::PlaceDevice> places = parts_.devices.places();
+  for (pool::PlaceDevice& device : places) device.unusable.clear();  // it is there already
+  const auto placement = pool::place(places, allocations, place);
+  if (!placement) return refuse(connection, error_for(placement.error()), placement.error().reasons);
+  Json notices = Json::array();
+  for (const pool::PlacedDevice& placed : placement->devices) {
+    for (std::size_t row = 0; row < changed.devices.size(); ++row) {
+      TenantDeviceRecord& device = changed.devices[row];
+      if (device.uuid != placed.uuid) continue;
+      device.memory_limit_bytes = placed.memory_bytes;
+      device.request_share = placed.request_share;
+      device.limit_share = placed.limit_share;
+      const DeviceView claim =
+          device_view(tenant->pages.claim(), static_cast<std::uint32_t>(row), device.device_memory_bytes);
+      const std::uint64_t used = claim.used_bytes + tenant->usage[row].unledgered_bytes;
+      if (used > placed.memory_bytes)
+        notices.push("it uses " + base::to_text(base::Bytes{used}) +
+                     " now, more than the new limit: it gets no more until it has freed some");
+    }
+  }
+  if (auto done = parts_.tenants.change(*tenant, std::move(changed)); !done) return refuse(connection, done.error());
+  parts_.events.add(
+      {.kind = "limits", .tenant = tenant->record.name, .device = "", .message = "changed while running"});
+  server_->send(connection, ok().set("name", tenant->record.name).set("notices", notices));
+}
+
+void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& request) {
+  const int number = static_cast<int>(request["signal"].as_int(SIGTERM));
+  if (number < 1 || number >= NSIG)
+    return refuse(connection, {ErrorCode::kUsage, std::to_string(number) + " is no signal"});
+  Tenant* tenant = tenant_for(connection, peer, request, "tenant");
+  if (!tenant) return;
+  std::vector<pid_t> pids = members_of(tenant->record);
+  for (const LiveProcess& process : tenant->processes)
+    if (!process.dead && process.host_pid != 0) pids.push_back(process.host_pid);
+  std::sort(pids.begin(), pids.end());
+  pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
+  int reached = 0;
+  for (const pid_t pid : pids) {
+    const auto pidfd = system::open_pidfd(pid);
+    // Looked at again behind the pidfd: the number may be another process's by now.
+    if (!pidfd || !(is_member(tenant->record, pid) || parts_.tenants.live_process(*tenant, pid))) continue;
+    if (system::signal_process(pidfd->get(), number)) ++reached;
+  }
+  server_->send(connection, ok().set("name", tenant->record.name).set("processes", reached));
+}
+
+void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {
+  const std::string& word = request["tenant"].as_string();
+  if (!parts_.tenants.find(word)) {
+    const auto finished = finished_.find(word);
+    const std::string id = finished != finished_.end() ? finished->second : word;
+    if (base::check_name(id) && system::exists(parts_.state.log(id)))
+      return server_->send(connection, ok().set("path", parts_.state.log(id)));
+  }
+  const Tenant* tenant = tenant_for(connection, peer, request, "tenant");
+  if (tenant) server_->send(connection, ok().set("path", parts_.state.log(tenant->record.id)));
+}
+
+void Desk::doctor(ConnectionId connection, const system::Peer&, const Json&) {
+  parts_.meter.read_now([this, connection] {
+    server_->send(connection, ok().set("facts", facts_json(parts_.state, parts_.devices, parts_.tenants, parts_.meter,
+                                                           parts_.provider)));
+  });
+}
+
+void Desk::list_events(ConnectionId connection, const system::Peer&, const Json& request) {
+  Json list = Json::array();
+  for (const Event& event : parts_.events.after(request["after"].as_uint())) list.push(to_json(event));
+  if (request["follow"].as_bool()) streams_[connection] = {true, 0};
+  server_->send(connection, ok().set("events", list));
+}
+
+void Desk::on_event(const Event& event) {
+  for (const auto& [connection, stream] : streams_)
+    if (stream.events) server_->send(connection, ok().set("events", Json::array().push(to_json(event))));
+}
+
+void Desk::version(ConnectionId connection, const system::Peer&, const Json&) {
+  server_->send(connection, ok().set("version", parts_.version)
+                                .set("protocol", kProtocolVersion)
+                                .set("pid", ::getpid())
+                                .set("state", parts_.state.path())
+                                .set("uptime_ms", (system::monotonic_ns() - started_ns_) / 1'000'000)
+                                .set("provider", provider_json(parts_.provider)));
+}
+
+void Desk::stop(ConnectionId connection, const system::Peer& peer, const Json&) {
+  if (peer.uid != 0 && peer.uid != ::geteuid())
+    return refuse(connection, {ErrorCode::kPermission, "only root or the hypervisor's own user may stop it"});
+  server_->send(connection, ok());
+  parts_.stop();
+}
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,87 @@
+#pragma once
+// Answers what is asked over the local socket. Requests that find no room wait here in the order they came. Whoever may
+// reach the socket may look; changing a tenant takes its own user, root or the daemon's user. One thread.
+#include <functional>
+#include <list>
+#include <map>
+#include <string>
+
+#include "device/provider_process.h"
+#include "node/hypervisor/meter.h"
+#include "node/hypervisor/server.h"
+#include "node/hypervisor/state_directory.h"
+#include "node/hypervisor/tenant_table.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+class Desk {
+ public:
+  struct Parts {
+    system::Loop& loop;
+    const StateDirectory& state;
+    EventRing& events;
+    DeviceTable& devices;
+    TenantTable& tenants;
+    Meter& meter;
+    ShareLoop& share;
+    device::ProviderProcess& provider;
+    std::function<void()> stop;
+    std::string version;
+  };
+  explicit Desk(Parts parts);
+  ~Desk();
+
+  void set_server(Server* server) { server_ = server; }
+  void on_request(ConnectionId connection, const system::Peer& peer, const base::Json& request);
+  void on_closed(ConnectionId connection);
+  void retry_waiting();  // something was given back, or the devices are known now
+  void on_event(const Event& event);
+  bool idle() const { return waiting_.empty(); }
+
+ private:
+  struct Waiting {
+    ConnectionId connection;
+    system::Peer peer;
+    RunRequest request;
+    std::uint64_t deadline_ns;
+    system::Loop::TimerId timer = 0;
+  };
+  struct Stream {
+    bool events = false;
+    system::Loop::TimerId timer = 0;
+  };
+  using Handler = void (Desk::*)(ConnectionId, const system::Peer&, const base::Json&);
+  struct Row {
+    const char* op;
+    Handler handler;
+  };
+  static const Row kRows[];
+
+  void run(ConnectionId, const system::Peer&, const base::Json&);
+  void started(ConnectionId, const system::Peer&, const base::Json&);
+  void list(ConnectionId, const system::Peer&, const base::Json&);
+  void list_devices(ConnectionId, const system::Peer&, const base::Json&);
+  void top(ConnectionId, const system::Peer&, const base::Json&);
+  void limit(ConnectionId, const system::Peer&, const base::Json&);
+  void kill(ConnectionId, const system::Peer&, const base::Json&);
+  void logs(ConnectionId, const system::Peer&, const base::Json&);
+  void doctor(ConnectionId, const system::Peer&, const base::Json&);
+  void list_events(ConnectionId, const system::Peer&, const base::Json&);
+  void version(ConnectionId, const system::Peer&, const base::Json&);
+  void stop(ConnectionId, const system::Peer&, const base::Json&);
+
+  bool try_run(Waiting& waiting, bool last);  // true: answered
+  void give(const Waiting& waiting, const pool::Placement& placement);
+  void refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons = {});
+  Tenant* tenant_for(ConnectionId connection, const system::Peer& peer, const base::Json& request, const char* key);
+  std::string name_for(const RunRequest& request, const std::string& id) const;
+
+  Parts parts_;
+  Server* server_ = nullptr;
+  std::list<Waiting> waiting_;
+  std::map<ConnectionId, Stream> streams_;
+  std::map<std::string, std::string> finished_;  // name -> id, for the logs of those that have ended
+  std::uint64_t started_ns_;
+};
+
+}  // namespace tensor_fusion::node::hypervisor

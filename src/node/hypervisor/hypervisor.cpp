@@ -1,0 +1,236 @@
+#include "node/hypervisor/hypervisor.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "node/hypervisor/desk.h"
+#include "node/hypervisor/meter.h"
+#include "node/hypervisor/server.h"
+#include "node/hypervisor/share_loop.h"
+#include "node/hypervisor/state_directory.h"
+#include "node/hypervisor/tenant_table.h"
+#include "system/clock.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using device::ProviderCall;
+using device::ProviderProcess;
+
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kScanNs = 100 * kMs;
+constexpr std::uint64_t kLookAfterNs = 1000 * kMs;
+constexpr std::uint64_t kDiscoverNs = 60'000 * kMs;
+constexpr std::uint64_t kPollEventsNs = 2000 * kMs;
+
+void write_event(const Event& event) {
+  const auto part = [](const char* label, const std::string& text) {
+    return text.empty() ? std::string() : std::string(" ") + label + "=" + text;
+  };
+  const std::string line =
+      event.kind + part("tenant", event.tenant) + part("device", event.device) + ": " + event.message;
+  std::fprintf(stderr, "tensor-fusion hypervisor: %s\n", line.c_str());
+}
+
+}  // namespace
+
+struct Hypervisor::State {
+  State(HypervisorOptions given, StateDirectory opened, std::unique_ptr<system::Loop> made)
+      : options(std::move(given)),
+        directory(std::move(opened)),
+        loop(std::move(made)),
+        tenants(*loop, directory, events, share, devices),
+        provider(
+            *loop, options.accelerator_library, options.deadlines,
+            {.ready = [this] { discover(); },
+             .unhealthy = [this](const std::string& why) { on_provider_trouble(why); },
+             .log = [this](const std::string& level, const std::string& message) { on_provider_log(level, message); }}),
+        meter(provider, devices, tenants, share, events),
+        desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
+              options.version}) {
+    tenants.set_hooks({.rang = [this] { settle_all(); },
+                       .changed = [this](Tenant& tenant) { meter.list_processes(tenant); },
+                       .capacity = [this] { desk.retry_waiting(); }});
+    events.listen([this](const Event& event) {
+      if (options.log_events) write_event(event);
+      desk.on_event(event);
+    });
+  }
+
+  void settle_all() {
+    for (Tenant* tenant : tenants.all()) meter.settle(*tenant);
+  }
+
+  void discover() {
+    provider.call(ProviderCall::kDevices, {}, [this](base::Result<ProviderProcess::Body> reply) {
+      if (!reply) return;
+      const bool first = !devices.known();
+      for (const DeviceChange& change : devices.update(ProviderProcess::items<ExtendedDeviceInfo>(*reply)))
+        events.add({.kind = "device", .tenant = "", .device = change.uuid, .message = change.message});
+      if (first) tenants.settle_shares();
+      ask_for_files(0);
+    });
+  }
+
+  // Device files one device after another, then whoever waits for the inventory is served.
+  void ask_for_files(std::size_t index) {
+    if (index >= devices.all().size()) {
+      desk.retry_waiting();
+      meter.read_now();
+      return;
+    }
+    const std::string& uuid = devices.all()[index].native_uuid;
+    ProviderProcess::Body body(64, '\0');
+    std::memcpy(body.data(), uuid.data(), std::min<std::size_t>(uuid.size(), 63));
+    provider.call(ProviderCall::kDeviceFiles, std::move(body),
+                  [this, index](base::Result<ProviderProcess::Body> reply) {
+                    if (reply && index < devices.all().size()) {
+                      auto& files = devices.all()[index].files;
+                      files.clear();
+                      for (const MountPath& file : ProviderProcess::items<MountPath>(*reply))
+                        files.emplace_back(file.hostPath, ::strnlen(file.hostPath, sizeof file.hostPath));
+                    }
+                    ask_for_files(index + 1);
+                  });
+  }
+
+  void on_provider_trouble(const std::string& why) {
+    events.add({.kind = "provider", .tenant = "", .device = "", .message = why});
+    desk.retry_waiting();
+  }
+
+  // A library's word for a severity has no power here: "FATAL" is a line in the events like any other.
+  void on_provider_log(const std::string& level, const std::string& message) {
+    if (level == "ERROR" || level == "FATAL" || level == "error" || level == "fatal")
+      events.add({.kind = "provider", .tenant = "", .device = "", .message = message.substr(0, 512)});
+  }
+
+  void poll_events() {
+    if (!provider.ready() || !events_supported) return;
+    provider.call(ProviderCall::kEvents, {}, [this](base::Result<ProviderProcess::Body> reply) {
+      if (!reply) {
+        events_supported =
+            provider.ready() ? reply.error().message.find("not supported") == std::string::npos : events_supported;
+        return;
+      }
+      for (const AccelEvent& event : ProviderProcess::items<AccelEvent>(*reply)) on_device_event(event);
+    });
+  }
+
+  void on_device_event(const AccelEvent& event) {
+    Device* device = devices.find(std::string(event.deviceUUID, ::strnlen(event.deviceUUID, sizeof event.deviceUUID)));
+    std::string message(event.message, ::strnlen(event.message, sizeof event.message));
+    const bool xid = event.kind == ACCEL_EVENT_XID;
+    if (message.empty())
+      message = xid                                     ? "Xid " + std::to_string(event.code)
+                : event.kind == ACCEL_EVENT_DEVICE_LOST ? "the device is lost"
+                                                        : "uncorrectable memory error";
+    const bool condemned = !xid || xid_condemns(event.code);
+    if (device && condemned && device->trouble.empty()) device->trouble = message;
+    events.add({.kind = "device",
+                .tenant = "",
+                .device = device ? device->uuid : "",
+                .message = message + (condemned ? "; nothing new is placed there" : "")});
+    if (!device || !condemned) return;
+    for (const Tenant* tenant : tenants.all())
+      for (const TenantDeviceRecord& record : tenant->record.devices)
+        if (record.uuid == device->uuid)
+          events.add({.kind = "device", .tenant = tenant->record.name, .device = device->uuid, .message = message});
+  }
+
+  void measure() {
+    const std::uint64_t now = system::monotonic_ns();
+    const std::uint64_t period = (tenants.busy() ? options.measure_ms : options.measure_idle_ms) * kMs;
+    if (now - measured_ns + kMs < period) return;
+    measured_ns = now;
+    if (provider.ready()) meter.read_periodically(now);
+  }
+
+  void leave_when_idle() {
+    const std::uint64_t now = system::monotonic_ns();
+    if (!tenants.empty() || (server && server->connections() > 0) || idle_since_ns == 0) {
+      idle_since_ns = now;
+    } else if (now - idle_since_ns > options.idle_exit_ms * kMs) {
+      events.add({.kind = "hypervisor",
+                  .tenant = "",
+                  .device = "",
+                  .message = "leaves: nothing has been asked of it for a while"});
+      loop->stop();
+    }
+  }
+
+  base::Result<void> prepare() {
+    const unsigned mode = ::geteuid() == 0 ? 0666 : 0600;
+    auto listener = system::listen_unix(directory.socket(), mode);
+    if (!listener) return std::unexpected(listener.error());
+    // Tenants first: their shares go on before anything new is heard.
+    tenants.restore();
+    server = std::make_unique<Server>(
+        *loop, *std::move(listener),
+        Server::Handlers{
+            .request = [this](ConnectionId c, const system::Peer& p, const base::Json& r) { desk.on_request(c, p, r); },
+            .closed = [this](ConnectionId c) { desk.on_closed(c); }});
+    desk.set_server(server.get());
+    if (options.handle_signals)
+      for (const int number : {SIGTERM, SIGINT})
+        if (auto ok = loop->on_signal(number, [this] { loop->stop(); }); !ok) return ok;
+    ::signal(SIGPIPE, SIG_IGN);
+    loop->every(kScanNs, [this] {
+      tenants.scan_all();
+      settle_all();
+    });
+    loop->every(kLookAfterNs, [this] { tenants.look_after_all(); });
+    loop->every(options.measure_ms * kMs / 2, [this] { measure(); });
+    loop->every(kPollEventsNs, [this] { poll_events(); });
+    loop->every(kDiscoverNs, [this] {
+      if (provider.ready()) discover();
+    });
+    if (options.idle_exit_ms > 0)
+      loop->every(std::max<std::uint64_t>(options.idle_exit_ms / 4, 10) * kMs, [this] { leave_when_idle(); });
+    provider.start();
+    return {};
+  }
+
+  HypervisorOptions options;
+  StateDirectory directory;
+  std::unique_ptr<system::Loop> loop;
+  EventRing events;
+  DeviceTable devices;
+  ShareLoop share;
+  TenantTable tenants;
+  ProviderProcess provider;
+  Meter meter;
+  Desk desk;
+  std::unique_ptr<Server> server;
+  std::uint64_t measured_ns = 0;
+  std::uint64_t idle_since_ns = 0;
+  bool events_supported = true;
+};
+
+Hypervisor::Hypervisor(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Hypervisor::~Hypervisor() = default;
+
+base::Result<std::unique_ptr<Hypervisor>> Hypervisor::make(HypervisorOptions options) {
+  auto directory = StateDirectory::open(options.state);
+  if (!directory) return std::unexpected(directory.error());
+  auto loop = system::Loop::make();
+  if (!loop) return std::unexpected(loop.error());
+  auto state = std::make_unique<State>(std::move(options), *std::move(directory), *std::move(loop));
+  if (auto ready = state->prepare(); !ready) return std::unexpected(ready.error());
+  return std::unique_ptr<Hypervisor>(new Hypervisor(std::move(state)));
+}
+
+base::Result<void> Hypervisor::run() {
+  state_->loop->run();
+  ::unlink(state_->directory.socket().c_str());
+  return {};
+}
+
+void Hypervisor::stop() { state_->loop->stop(); }
+std::uint64_t Hypervisor::share_cpu_ns() const { return state_->share.cpu_ns(); }
+pid_t Hypervisor::provider_pid() const { return state_->provider.pid(); }
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,312 @@
+#include "node/hypervisor/meter.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/id.h"
+#include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/membership.h"
+#include "node/hypervisor/reconcile.h"
+#include "system/clock.h"
+#include "system/futex.h"
+#include "system/process.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr std::uint64_t kUnlimitedForNs =
+    800'000'000;  // a limiter has registered long before its first allocation is this old
+constexpr double kNever = -1;
+
+pid_t pid_of(const ProcessInformation& process) {
+  pid_t pid = 0;
+  std::from_chars(process.processId, process.processId + ::strnlen(process.processId, sizeof process.processId), pid);
+  return pid;
+}
+
+std::string uuid_of(const ProcessInformation& process) {
+  return base::canonical_uuid(
+      std::string_view(process.deviceUUID, ::strnlen(process.deviceUUID, sizeof process.deviceUUID)));
+}
+
+// One process that works for many: its memory is its clients'.
+bool is_shared_server(pid_t pid) {
+  const auto stat = system::process_stat(pid);
+  return stat && stat->name.starts_with("nvidia-cuda-mps");
+}
+
+}  // namespace
+
+Meter::Meter(device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants, ShareLoop& share,
+             EventRing& events)
+    : provider_(provider), devices_(devices), tenants_(tenants), share_(share), events_(events) {}
+
+void Meter::read_now(std::function<void()> done) {
+  if (done) waiting_.push_back(std::move(done));
+  if (reading_) {
+    again_ = true;
+  } else {
+    begin();
+  }
+}
+
+void Meter::begin() {
+  reading_ = true;
+  again_ = false;
+  served_.swap(waiting_);
+  before_.clear();
+  for (Tenant* tenant : tenants_.all()) before_[tenant->record.id] = look_at(*tenant);
+  provider_.call(device::ProviderCall::kProcesses, {}, [this](base::Result<device::ProviderProcess::Body> reply) {
+    // Without an answer everything stays as it was: limits hold, settle requests wait for the provider to come back.
+    if (reply) finish(device::ProviderProcess::items<ProcessInformation>(*reply));
+    reading_ = false;
+    periodic_ = false;
+    std::vector<std::function<void()>> served;
+    served.swap(served_);
+    for (const auto& done : served) done();
+    if (again_ && !reading_) begin();
+  });
+}
+
+Meter::Before Meter::look_at(const Tenant& tenant) const {
+  Before before;
+  const contract::ClaimPage& page = tenant.pages.claim();
+  for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
+    const std::uint64_t memory = tenant.record.devices[row].device_memory_bytes;
+    before.used.push_back(std::min(page.devices[row].used_bytes.load(std::memory_order_acquire), memory));
+    for (const LiveProcess& process : tenant.processes) {
+      if (process.dead) continue;
+      const auto& claim = page.processes[process.slot].devices[row];
+      before.settle[{process.slot, row}] = claim.settle_request.load(std::memory_order_acquire);
+      before.ledger[{process.slot, row}] = ledger_of(page, process.slot, row, memory);
+    }
+  }
+  return before;
+}
+
+void Meter::settle(Tenant& tenant) {
+  const contract::ClaimPage& page = tenant.pages.claim();
+  for (const LiveProcess& process : tenant.processes) {
+    if (process.dead) continue;
+    for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
+      if (page.processes[process.slot].devices[row].settle_request.load(std::memory_order_acquire) ==
+          process.settle_seen[row])
+        continue;
+      read_now();
+      return;
+    }
+  }
+}
+
+void Meter::read_periodically(std::uint64_t now_ns) {
+  periodic_ = true;
+  measure_shares(now_ns);
+  read_now();
+}
+
+void Meter::finish(const std::vector<ProcessInformation>& processes) {
+  ++readings_;
+  account(processes);
+  for (Tenant* tenant : tenants_.all()) {
+    const auto before = before_.find(tenant->record.id);
+    if (before == before_.end()) continue;  // made after the question
+    learn_overhead(*tenant, before->second);
+    apply(*tenant, before->second);
+    answer(*tenant, before->second);
+    list_processes(*tenant);
+  }
+}
+
+// Every process of the driver's list gets an owner: a tenant, nobody, or all together.
+void Meter::account(const std::vector<ProcessInformation>& processes) {
+  observed_.clear();
+  std::map<std::string, std::uint64_t> outside, shared;
+  std::vector<UnlimitedProcess> unlimited;
+  for (Tenant* tenant : tenants_.all())
+    for (TenantUsage& usage : tenant->usage) {
+      usage.observed_bytes = 0;
+      if (periodic_) usage.utilisation_percent = 0;
+    }
+  for (const ProcessInformation& process : processes) {
+    const pid_t pid = pid_of(process);
+    const std::string uuid = uuid_of(process);
+    observed_[pid][uuid] += process.memoryUsedBytes;
+    const auto stat = system::process_stat(pid);
+    if (!stat || is_shared_server(pid)) {
+      shared[uuid] += process.memoryUsedBytes;
+      continue;
+    }
+    Tenant* owner = tenants_.owner_of(pid);
+    const bool limited = owner && tenants_.live_process(*owner, pid);
+    if (!limited)
+      unlimited.push_back({pid, uuid, system::process_command(pid), owner ? owner->record.name : "",
+                           process.memoryUsedBytes, system::monotonic_ns(), false});
+    if (!owner) outside[uuid] += process.memoryUsedBytes;
+    if (!owner) continue;
+    for (std::size_t row = 0; row < owner->record.devices.size(); ++row) {
+      if (owner->record.devices[row].uuid != uuid) continue;
+      TenantUsage& usage = owner->usage[row];
+      usage.observed_bytes += process.memoryUsedBytes;
+      if (periodic_) usage.utilisation_percent += process.computeUtilizationPercent;
+    }
+  }
+  for (Device& device : devices_.all()) {
+    // What a shared account shows beyond the ledgers of those who may be behind it is a stranger's.
+    std::uint64_t claimed = 0;
+    for (Tenant* tenant : tenants_.all())
+      for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
+        if (tenant->record.devices[row].uuid == device.uuid && tenant->usage[row].observed_bytes == 0)
+          claimed +=
+              device_view(tenant->pages.claim(), static_cast<std::uint32_t>(row), device.memory_bytes).ledger_bytes;
+    const std::uint64_t pool = shared[device.uuid];
+    device.outside_bytes = outside[device.uuid] + (pool > claimed && claimed == 0 ? pool : 0);
+  }
+  report_unlimited(std::move(unlimited));
+}
+
+void Meter::learn_overhead(Tenant& tenant, const Before& before) {
+  const contract::ClaimPage& page = tenant.pages.claim();
+  for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
+    Device* device = devices_.find(tenant.record.devices[row].uuid);
+    if (!device || device->context_overhead_bytes != 0) continue;
+    for (const LiveProcess& process : tenant.processes) {
+      if (process.dead || process.host_pid == 0) continue;
+      const auto seen = observed_.find(process.host_pid);
+      const auto ledger = before.ledger.find({process.slot, row});
+      if (seen == observed_.end() || ledger == before.ledger.end() || !seen->second.contains(device->uuid)) continue;
+      const Reading reading{ledger->second, ledger_of(page, process.slot, row, device->memory_bytes),
+                            seen->second.at(device->uuid)};
+      device->context_overhead_bytes =
+          overhead_from(reading, contexts_of(page, process.slot, row), device->memory_bytes);
+      if (device->context_overhead_bytes != 0) break;
+    }
+    if (device->context_overhead_bytes == 0) continue;
+    for (Tenant* other : tenants_.all())
+      for (std::size_t i = 0; i < other->record.devices.size(); ++i)
+        if (other->record.devices[i].uuid == device->uuid)
+          other->pages.grant().devices[i].context_overhead_bytes.store(device->context_overhead_bytes,
+                                                                       std::memory_order_release);
+  }
+}
+
+void Meter::apply(Tenant& tenant, const Before& before) {
+  contract::GrantPage& grant = tenant.pages.grant();
+  const contract::ClaimPage& page = tenant.pages.claim();
+  for (std::uint32_t row = 0; row < tenant.record.devices.size() && row < before.used.size(); ++row) {
+    TenantUsage& usage = tenant.usage[row];
+    const std::uint64_t memory = tenant.record.devices[row].device_memory_bytes;
+    const std::uint64_t after = std::min(page.devices[row].used_bytes.load(std::memory_order_acquire), memory);
+    const Unledgered found = unledgered({before.used[row], after, usage.observed_bytes}, usage.estimate_bytes);
+    usage.estimate_bytes = found.estimate;
+    usage.unledgered_bytes = found.bytes;
+    auto& word = grant.devices[row].unledgered_bytes;
+    if (word.load(std::memory_order_relaxed) != found.bytes) word.store(found.bytes, std::memory_order_release);
+    const Device* device = devices_.find(tenant.record.devices[row].uuid);
+    if (periodic_ && device)
+      share_.observe_utilisation(tenant.share_id, device->ordinal, usage.utilisation_percent, 1'000'000'000);
+  }
+}
+
+// `settled` counts answers; a waiting process sees it change. Answered is what was asked before the driver was.
+void Meter::answer(Tenant& tenant, const Before& before) {
+  for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
+    bool asked = false;
+    for (LiveProcess& process : tenant.processes) {
+      const auto seen = before.settle.find({process.slot, row});
+      if (seen == before.settle.end() || seen->second == process.settle_seen[row]) continue;
+      process.settle_seen[row] = seen->second;
+      asked = true;
+    }
+    if (!asked) continue;
+    auto& settled = tenant.pages.grant().devices[row].settled;
+    settled.fetch_add(1, std::memory_order_release);
+    system::futex_wake_all(settled);
+  }
+}
+
+void Meter::list_processes(Tenant& tenant) {
+  contract::GrantPage& grant = tenant.pages.grant();
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> list;
+  for (const LiveProcess& process : tenant.processes)
+    if (!process.dead && process.host_pid != 0) list.emplace_back(process.host_pid, process.tenant_pid);
+  std::sort(list.begin(), list.end());
+  list.resize(std::min(list.size(), contract::kMaxListedProcesses));
+  bool same = grant.process_count.load(std::memory_order_relaxed) == list.size();
+  for (std::size_t i = 0; same && i < list.size(); ++i)
+    same = grant.processes[i].host_pid.load(std::memory_order_relaxed) == list[i].first &&
+           grant.processes[i].tenant_pid.load(std::memory_order_relaxed) == list[i].second;
+  if (same) return;
+  // An odd number is left when a hypervisor died in here: made even first, so that odd always means "in change".
+  const std::uint32_t sequence = (grant.process_sequence.load(std::memory_order_relaxed) + 1) & ~1u;
+  grant.process_sequence.store(sequence + 1, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    grant.processes[i].host_pid.store(list[i].first, std::memory_order_relaxed);
+    grant.processes[i].tenant_pid.store(list[i].second, std::memory_order_relaxed);
+  }
+  grant.process_count.store(static_cast<std::uint32_t>(list.size()), std::memory_order_relaxed);
+  grant.process_sequence.store(sequence + 2, std::memory_order_release);
+}
+
+void Meter::report_unlimited(std::vector<UnlimitedProcess> now) {
+  for (UnlimitedProcess& process : now) {
+    const auto old = std::find_if(unlimited_.begin(), unlimited_.end(), [&](const UnlimitedProcess& p) {
+      return p.pid == process.pid && p.uuid == process.uuid;
+    });
+    if (old != unlimited_.end()) {
+      process.first_seen_ns = old->first_seen_ns;
+      process.reported = old->reported;
+    }
+    if (process.reported || system::monotonic_ns() - process.first_seen_ns < kUnlimitedForNs) continue;
+    process.reported = true;
+    events_.add({.kind = "unlimited",
+                 .tenant = process.tenant,
+                 .device = process.uuid,
+                 .message = "process " + std::to_string(process.pid) + " (" + process.command +
+                            ") uses the GPU without a live limiter"});
+  }
+  unlimited_ = std::move(now);
+}
+
+void Meter::measure_shares(std::uint64_t now_ns) {
+  const double elapsed = shares_at_ns_ == 0 ? kNever : static_cast<double>(now_ns - shares_at_ns_);
+  shares_at_ns_ = now_ns;
+  for (Tenant* tenant : tenants_.all()) {
+    for (std::size_t row = 0; row < tenant->record.devices.size(); ++row) {
+      const Device* device = devices_.find(tenant->record.devices[row].uuid);
+      if (!device) continue;
+      TenantUsage& usage = tenant->usage[row];
+      const std::uint64_t service = share_.usage(tenant->share_id, device->ordinal).service_ns;
+      const double used = service > usage.service_ns ? static_cast<double>(service - usage.service_ns) : 0;
+      if (elapsed > 0) usage.used_share = std::min(10000.0, used / elapsed * 10000);
+      usage.service_ns = service;
+    }
+  }
+}
+
+void Meter::read_metrics(std::function<void()> done) {
+  device::ProviderProcess::Body body;
+  for (const Device& device : devices_.all()) {
+    char field[64] = {};
+    std::memcpy(field, device.native_uuid.data(), std::min(device.native_uuid.size(), sizeof field - 1));
+    body.insert(body.end(), field, field + sizeof field);
+  }
+  provider_.call(device::ProviderCall::kMetrics, std::move(body),
+                 [this, done = std::move(done)](base::Result<device::ProviderProcess::Body> reply) {
+                   if (reply) {
+                     for (const DeviceMetrics& metrics : device::ProviderProcess::items<DeviceMetrics>(*reply)) {
+                       Device* device = devices_.find(
+                           std::string(metrics.deviceUUID, ::strnlen(metrics.deviceUUID, sizeof metrics.deviceUUID)));
+                       if (!device) continue;
+                       device->memory_used_bytes = metrics.memoryUsedBytes;
+                       device->utilisation_percent = std::min(100u, metrics.utilizationPercent);
+                       device->temperature_celsius = metrics.temperatureCelsius;
+                       device->power_watts = metrics.powerUsageWatts;
+                     }
+                   }
+                   done();
+                 });
+}
+
+}  // namespace tensor_fusion::node::hypervisor

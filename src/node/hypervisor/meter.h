@@ -1,0 +1,78 @@
+#pragma once
+// What the devices show: asks the provider for processes, sets them against the tenants' ledgers, writes the difference
+// and the process list into the grants, answers settle requests, and notices who uses a device without a live limiter.
+// NVML's pid need not be a tenant's: a server shared by tenants (MPS), or a pid that is not to be seen from here, is
+// one account for many, held against all their ledgers together. One reading is under way at a time; who asks meanwhile
+// gets the next. One thread.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "device/provider_process.h"
+#include "node/hypervisor/device_table.h"
+#include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/tenant_table.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+struct UnlimitedProcess {
+  pid_t pid = 0;
+  std::string uuid;
+  std::string command;
+  std::string tenant;  // it belongs to, empty: none
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t first_seen_ns = 0;
+  bool reported = false;
+};
+
+class Meter {
+ public:
+  Meter(device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants, ShareLoop& share,
+        EventRing& events);
+
+  void read_now(std::function<void()> done = {});  // done is called after the next whole reading, or its failure
+  void settle(Tenant& tenant);                     // reads if one of its processes asks for it
+  void read_periodically(std::uint64_t now_ns);    // also measures shares of time
+  void read_metrics(std::function<void()> done);   // of the devices: utilisation, temperature, power
+  void list_processes(Tenant& tenant);             // into its grant page
+  const std::vector<UnlimitedProcess>& unlimited() const { return unlimited_; }
+  std::uint64_t readings() const { return readings_; }
+  const std::map<pid_t, std::map<std::string, std::uint64_t>>& observed() const {
+    return observed_;
+  }  // pid -> uuid -> bytes
+
+ private:
+  struct Before {
+    std::vector<std::uint64_t> used;                                          // per row
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> settle;  // slot, row -> request
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> ledger;  // slot, row -> bytes
+  };
+  void begin();
+  void finish(const std::vector<ProcessInformation>& processes);
+  Before look_at(const Tenant& tenant) const;
+  void account(const std::vector<ProcessInformation>& processes);
+  void apply(Tenant& tenant, const Before& before);
+  void learn_overhead(Tenant& tenant, const Before& before);
+  void answer(Tenant& tenant, const Before& before);
+  void report_unlimited(std::vector<UnlimitedProcess> now);
+  void measure_shares(std::uint64_t now_ns);
+
+  device::ProviderProcess& provider_;
+  DeviceTable& devices_;
+  TenantTable& tenants_;
+  ShareLoop& share_;
+  EventRing& events_;
+  bool reading_ = false;
+  bool again_ = false;
+  bool periodic_ = false;
+  std::map<std::string, Before> before_;  // by tenant id
+  std::vector<std::function<void()>> waiting_, served_;
+  std::map<pid_t, std::map<std::string, std::uint64_t>> observed_;
+  std::vector<UnlimitedProcess> unlimited_;
+  std::uint64_t readings_ = 0;
+  std::uint64_t shares_at_ns_ = 0;
+};
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,59 @@
+#pragma once
+// One `run` as the daemon knows it: what was promised (record), its pages, its processes, what was measured.
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "node/hypervisor/server.h"
+#include "node/hypervisor/share_loop.h"
+#include "node/hypervisor/tenant_pages.h"
+#include "node/hypervisor/tenant_record.h"
+#include "system/fd.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+struct LiveProcess {
+  std::uint32_t slot = 0;
+  pid_t tenant_pid = 0;
+  pid_t host_pid = 0;  // 0: the claim names no process of this tenant
+  std::uint64_t start_ticks = 0;
+  system::Fd pidfd;
+  bool dead = false;
+  bool pending = false;       // the slot is taken but not filled in yet
+  std::uint64_t seen_ns = 0;  // first
+  std::array<std::uint32_t, contract::kMaxDevices> settle_seen{};
+};
+
+// Measured, per row of the grant page.
+struct TenantUsage {
+  std::uint64_t observed_bytes = 0;  // NVML, of the processes known to be this tenant's
+  std::uint64_t unledgered_bytes = 0;
+  std::uint64_t estimate_bytes = 0;  // of the last reading, before smoothing
+  double utilisation_percent = 0;    // NVML
+  double used_share = 0;             // basis points of the device's time over the last period
+  std::uint64_t service_ns = 0;      // at the last period's end
+};
+
+struct Tenant {
+  TenantRecord record;
+  TenantPages pages;
+  ShareTenantId share_id = 0;
+  ConnectionId lease = 0;  // until started: the connection that asked
+  system::Fd root;         // pidfd of the first process
+  bool root_dead = false;
+  bool removed = false;
+  std::vector<LiveProcess> processes;
+  std::vector<TenantUsage> usage;
+  std::vector<std::string> tampered;  // distinct sentences, bounded
+
+  bool has_live_process() const {
+    for (const LiveProcess& process : processes)
+      if (!process.dead && process.host_pid != 0) return true;
+    return false;
+  }
+};
+
+}  // namespace tensor_fusion::node::hypervisor

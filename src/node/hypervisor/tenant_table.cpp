@@ -1,0 +1,492 @@
+#include "node/hypervisor/tenant_table.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/id.h"
+#include "node/hypervisor/membership.h"
+#include "node/hypervisor/reclaim.h"
+#include "system/clock.h"
+#include "system/process.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using base::ErrorCode;
+
+constexpr std::uint64_t kClaimedForNs =
+    1'000'000'000;  // a slot still being filled after this belongs to a dead process
+constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
+constexpr std::size_t kTamperingsKept = 8;
+
+}  // namespace
+
+TenantTable::TenantTable(system::Loop& loop, const StateDirectory& state, EventRing& events, ShareLoop& share,
+                         DeviceTable& devices)
+    : loop_(loop),
+      state_(state),
+      events_(events),
+      share_(share),
+      devices_(devices),
+      notify_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      next_number_(system::wall_ms() ^ static_cast<std::uint64_t>(::getpid()) << 12) {
+  static_cast<void>(loop_.watch(notify_.get(), EPOLLIN, [this](std::uint32_t) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(notify_.get(), &count, sizeof count);
+    scan_all();
+    if (hooks_.rang) hooks_.rang();
+  }));
+}
+
+TenantTable::~TenantTable() {
+  share_.stop();
+  loop_.forget(notify_.get());
+  for (const auto& [id, tenant] : tenants_) {
+    share_.remove_tenant(tenant->share_id);
+    if (tenant->root) loop_.forget(tenant->root.get());
+    for (const LiveProcess& process : tenant->processes)
+      if (process.pidfd) loop_.forget(process.pidfd.get());
+  }
+}
+
+std::string TenantTable::free_id() {
+  std::string id;
+  do id = base::short_id(next_number_++);
+  while (tenants_.contains(id) || system::exists(state_.tenant(id)));
+  return id;
+}
+
+Tenant* TenantTable::find_by_id(const std::string& id) {
+  const auto found = tenants_.find(id);
+  return found == tenants_.end() ? nullptr : found->second.get();
+}
+
+Tenant* TenantTable::find(const std::string& id_or_name) {
+  if (Tenant* tenant = find_by_id(id_or_name)) return tenant;
+  for (const auto& [id, tenant] : tenants_)
+    if (tenant->record.name == id_or_name) return tenant.get();
+  return nullptr;
+}
+
+std::vector<Tenant*> TenantTable::all() {
+  std::vector<Tenant*> list;
+  for (const auto& [id, tenant] : tenants_) list.push_back(tenant.get());
+  return list;
+}
+
+bool TenantTable::busy() const {
+  return std::any_of(tenants_.begin(), tenants_.end(),
+                     [](const auto& entry) { return entry.second->has_live_process(); });
+}
+
+std::vector<pool::PlaceAllocation> TenantTable::allocations(const std::string& except_id) const {
+  std::vector<pool::PlaceAllocation> list;
+  for (const auto& [id, tenant] : tenants_) {
+    if (id == except_id) continue;
+    for (const TenantDeviceRecord& device : tenant->record.devices)
+      list.push_back(
+          {tenant->record.name, device.uuid, device.memory_limit_bytes, device.request_share, device.limit_share});
+  }
+  return list;
+}
+
+std::vector<ShareDevice> TenantTable::share_devices(const Tenant& tenant) const {
+  std::vector<ShareDevice> list;
+  const bool latency = tenant.record.request.qos == "high" || tenant.record.request.qos == "critical";
+  for (std::size_t i = 0; i < tenant.record.devices.size(); ++i) {
+    const TenantDeviceRecord& record = tenant.record.devices[i];
+    // Before the provider has answered the index serves: after a restart the shares must go on at once.
+    const Device* device = devices_.find(record.uuid);
+    const std::uint32_t ordinal = device ? device->ordinal : 1000u + static_cast<std::uint32_t>(record.index);
+    list.push_back({.slot = static_cast<std::uint32_t>(i),
+                    .device = ordinal,
+                    .request = record.request_share,
+                    .limit = record.limit_share,
+                    .latency = latency});
+  }
+  return list;
+}
+
+ShareTenant TenantTable::share_tenant(const Tenant& tenant) const {
+  ShareTenant pages;
+  pages.grant = &tenant.pages.grant();
+  pages.claim = &tenant.pages.claim();
+  pages.bell = tenant.pages.bell();
+  pages.notify = notify_.get();
+  pages.devices = share_devices(tenant);
+  return pages;
+}
+
+void TenantTable::settle_shares() {
+  for (const auto& [id, tenant] : tenants_) {
+    share_.remove_tenant(tenant->share_id);
+    share_.add_tenant(tenant->share_id, share_tenant(*tenant));
+  }
+}
+
+void TenantTable::adopt(std::unique_ptr<Tenant> owned) {
+  Tenant& tenant = *owned;
+  tenant.share_id = next_share_id_++;
+  tenant.usage.resize(tenant.record.devices.size());
+  tenants_[tenant.record.id] = std::move(owned);
+  for (std::size_t i = 0; i < tenant.record.devices.size(); ++i) {
+    // What an earlier hypervisor has learned stands in the page.
+    Device* device = devices_.find(tenant.record.devices[i].uuid);
+    auto& overhead = tenant.pages.grant().devices[i].context_overhead_bytes;
+    if (device && device->context_overhead_bytes != 0)
+      overhead.store(device->context_overhead_bytes, std::memory_order_relaxed);
+  }
+  share_.add_tenant(tenant.share_id, share_tenant(tenant));
+  share_.start();
+  if (tenant.record.started()) watch_root(tenant);
+}
+
+base::Result<Tenant*> TenantTable::create(TenantRecord record, ConnectionId lease) {
+  auto tenant = std::make_unique<Tenant>();
+  tenant->record = std::move(record);
+  tenant->lease = lease;
+  const std::string id = tenant->record.id;
+  auto pages = TenantPages::create(state_.tenant(id), hidden(id), tenant->record);
+  base::Result<void> saved;
+  if (pages) saved = save_record(state_.record(id), tenant->record);
+  if (!pages || !saved) {
+    TenantPages::remove(state_.tenant(id), hidden(id));
+    return std::unexpected(pages ? saved.error() : pages.error());
+  }
+  tenant->pages = *std::move(pages);
+  Tenant* result = tenant.get();
+  adopt(std::move(tenant));
+  return result;
+}
+
+base::Result<void> TenantTable::started(Tenant& tenant, pid_t pid) {
+  if (tenant.record.started()) {
+    if (tenant.record.root_pid == pid) return {};
+    return base::fail(ErrorCode::kUsage, "tenant " + tenant.record.name + " has started already");
+  }
+  const auto stat = system::process_stat(pid);
+  const auto user = system::process_user(pid);
+  if (!stat || !user) return base::fail(ErrorCode::kNotFound, "there is no process " + std::to_string(pid));
+  if (tenant.record.user != 0 && *user != tenant.record.user && *user != 0)
+    return base::fail(ErrorCode::kPermission, "process " + std::to_string(pid) + " belongs to another user");
+  tenant.record.root_pid = pid;
+  tenant.record.root_ticks = stat->start_ticks;
+  tenant.record.mount_namespace = private_mount_namespace(pid);
+  tenant.lease = 0;
+  if (auto saved = save_record(state_.record(tenant.record.id), tenant.record); !saved) return saved;
+  watch_root(tenant);
+  return {};
+}
+
+void TenantTable::watch_root(Tenant& tenant) {
+  auto pidfd = system::open_pidfd(tenant.record.root_pid);
+  if (!pidfd || !system::is_alive(tenant.record.root_pid, tenant.record.root_ticks)) {
+    tenant.root_dead = true;
+    const std::string id = tenant.record.id;
+    loop_.after(0, [this, id] {
+      if (Tenant* found = find_by_id(id)) end_if_over(*found);
+    });
+    return;
+  }
+  tenant.root = *std::move(pidfd);
+  const std::string id = tenant.record.id;
+  static_cast<void>(loop_.watch(tenant.root.get(), EPOLLIN, [this, id](std::uint32_t) {
+    Tenant* found = find_by_id(id);
+    if (!found) return;
+    loop_.forget(found->root.get());
+    found->root.reset();
+    found->root_dead = true;
+    scan(*found);
+    end_if_over(*found);
+  }));
+}
+
+base::Result<void> TenantTable::change(Tenant& tenant, TenantRecord changed) {
+  if (auto saved = save_record(state_.record(tenant.record.id), changed); !saved) return saved;
+  tenant.record = std::move(changed);
+  tenant.pages.write_limits(tenant.record);
+  share_.update_tenant(tenant.share_id, share_devices(tenant));
+  if (hooks_.capacity) hooks_.capacity();
+  return {};
+}
+
+void TenantTable::remove(Tenant& tenant, const std::string& why) {
+  if (tenant.removed) return;
+  tenant.removed = true;
+  const std::string id = tenant.record.id;
+  tenant.pages.close();
+  share_.remove_tenant(tenant.share_id);
+  if (tenant.root) loop_.forget(tenant.root.get());
+  for (const LiveProcess& process : tenant.processes)
+    if (process.pidfd) loop_.forget(process.pidfd.get());
+  // The record goes first: a crash between the two leaves pages that nobody claims, which the next start removes.
+  ::unlink(state_.record(id).c_str());
+  TenantPages::remove(state_.tenant(id), hidden(id));
+  events_.add({.kind = "ended", .tenant = tenant.record.name, .device = "", .message = why});
+  tenants_.erase(id);
+  if (tenants_.empty()) share_.stop();  // nobody needs a heartbeat
+  if (hooks_.capacity) hooks_.capacity();
+}
+
+void TenantTable::lease_lost(ConnectionId connection) {
+  for (Tenant* tenant : all())
+    if (tenant->lease == connection && !tenant->record.started()) remove(*tenant, "its run ended before it started");
+}
+
+Tenant* TenantTable::owner_of(pid_t host_pid) {
+  for (const auto& [id, tenant] : tenants_)
+    if (live_process(*tenant, host_pid)) return tenant.get();
+  for (const auto& [id, tenant] : tenants_)
+    if (is_member(tenant->record, host_pid)) return tenant.get();
+  return nullptr;
+}
+
+const LiveProcess* TenantTable::live_process(const Tenant& tenant, pid_t host_pid) const {
+  for (const LiveProcess& process : tenant.processes)
+    if (process.host_pid == host_pid && host_pid != 0 && !process.dead) return &process;
+  return nullptr;
+}
+
+bool TenantTable::slot_is_dead(const Tenant& tenant, std::uint32_t slot) const {
+  for (const LiveProcess& process : tenant.processes)
+    if (process.slot == slot)
+      return process.dead || (process.host_pid != 0 && !system::is_alive(process.host_pid, process.start_ticks));
+  const SlotView view = slot_view(tenant.pages.claim(), slot);
+  return view.state == contract::kSlotFree || view.state == contract::kSlotReaping || !host_pid_of(view, tenant.record);
+}
+
+void TenantTable::scan(Tenant& tenant) {
+  for (const SlotView& slot : taken_slots(tenant.pages.claim())) {
+    const auto known = std::find_if(tenant.processes.begin(), tenant.processes.end(),
+                                    [&](const LiveProcess& p) { return p.slot == slot.index; });
+    if (known != tenant.processes.end()) {
+      const bool same =
+          static_cast<std::uint32_t>(known->tenant_pid) == slot.pid && known->start_ticks == slot.start_ticks;
+      if (same && slot.state == contract::kSlotReaping && !known->dead) continue;  // a neighbour of it is at work
+      const bool filled = known->pending && slot.state == contract::kSlotLive;
+      const bool stale = known->pending && system::monotonic_ns() - known->seen_ns > kClaimedForNs;
+      if (same && stale && !filled && !known->dead) {
+        known->dead = true;  // its process died between taking the slot and filling it
+        reap(tenant, slot.index);
+      }
+      if (same && !filled) continue;
+      // Another process has the slot now: the first has died and a peer has returned what it held.
+      if (known->pidfd) loop_.forget(known->pidfd.get());
+      tenant.processes.erase(known);
+    }
+    take_notice_of(tenant, slot);
+  }
+  const auto gone = std::remove_if(tenant.processes.begin(), tenant.processes.end(), [&](LiveProcess& process) {
+    if (slot_view(tenant.pages.claim(), process.slot).state != contract::kSlotFree) return false;
+    if (process.pidfd) loop_.forget(process.pidfd.get());
+    return true;
+  });
+  if (gone == tenant.processes.end()) return;
+  tenant.processes.erase(gone, tenant.processes.end());
+  if (hooks_.changed) hooks_.changed(tenant);
+}
+
+void TenantTable::take_notice_of(Tenant& tenant, const SlotView& slot) {
+  LiveProcess process;
+  process.slot = slot.index;
+  process.tenant_pid = static_cast<pid_t>(slot.pid);
+  process.start_ticks = slot.start_ticks;
+  process.seen_ns = system::monotonic_ns();
+  if (slot.state == contract::kSlotClaimed) {
+    process.pending = true;
+    tenant.processes.push_back(std::move(process));
+    return;
+  }
+  const auto host_pid = host_pid_of(slot, tenant.record);
+  if (!host_pid) {
+    process.dead = true;
+    tenant.processes.push_back(std::move(process));
+    reap(tenant, slot.index);
+    return;
+  }
+  if (!is_member(tenant.record, *host_pid)) {
+    for (const auto& [id, other] : tenants_) {
+      if (other.get() == &tenant || !is_member(other->record, *host_pid)) continue;
+      note_tampering(tenant, "claims process " + std::to_string(*host_pid) + " of tenant " + other->record.name);
+      tenant.processes.push_back(std::move(process));  // host_pid stays 0: not watched, not listed
+      return;
+    }
+  }
+  process.host_pid = *host_pid;
+  auto pidfd = system::open_pidfd(*host_pid);
+  if (!pidfd || !system::is_alive(*host_pid, slot.start_ticks)) {
+    process.dead = true;
+    tenant.processes.push_back(std::move(process));
+    reap(tenant, slot.index);
+    return;
+  }
+  process.pidfd = *std::move(pidfd);
+  const std::string id = tenant.record.id;
+  const std::uint32_t index = slot.index;
+  const std::uint64_t ticks = slot.start_ticks;
+  static_cast<void>(loop_.watch(process.pidfd.get(), EPOLLIN, [this, id, index, ticks](std::uint32_t) {
+    if (Tenant* found = find_by_id(id)) on_death(*found, index, ticks);
+  }));
+  tenant.processes.push_back(std::move(process));
+  if (hooks_.changed) hooks_.changed(tenant);
+}
+
+void TenantTable::on_death(Tenant& tenant, std::uint32_t slot, std::uint64_t start_ticks) {
+  for (LiveProcess& process : tenant.processes) {
+    if (process.slot != slot || process.start_ticks != start_ticks) continue;
+    if (process.pidfd) loop_.forget(process.pidfd.get());
+    process.pidfd.reset();
+    process.dead = true;
+    reap(tenant, slot);
+    end_if_over(tenant);
+    return;
+  }
+}
+
+void TenantTable::reap(Tenant& tenant, std::uint32_t slot) {
+  contract::ClaimPage& page = tenant.pages.claim();
+  const auto known = std::find_if(tenant.processes.begin(), tenant.processes.end(),
+                                  [&](const LiveProcess& p) { return p.slot == slot; });
+  if (known == tenant.processes.end() || !known->dead) return;
+  const SlotView view = slot_view(page, slot);
+  const bool same = view.pid == static_cast<std::uint32_t>(known->tenant_pid) && view.start_ticks == known->start_ticks;
+  const auto is_dead = [&](std::uint32_t holder) { return slot_is_dead(tenant, holder); };
+  if (same && !reap_slot(page, slot, is_dead)) {
+    reap_later(tenant.record.id, slot, 2'000'000);
+    return;
+  }
+  tenant.processes.erase(known);
+  if (hooks_.changed) hooks_.changed(tenant);
+}
+
+void TenantTable::reap_later(const std::string& id, std::uint32_t slot, std::uint64_t delay_ns) {
+  loop_.after(delay_ns, [this, id, slot] {
+    if (Tenant* tenant = find_by_id(id)) reap(*tenant, slot);
+  });
+}
+
+void TenantTable::end_if_over(Tenant& tenant) {
+  if (!tenant.root_dead || tenant.has_live_process()) return;
+  // Children that left the first process behind keep the slice as long as they live in its namespace.
+  if (tenant.record.mount_namespace != 0 && !members_of(tenant.record).empty()) return;
+  remove(tenant, "its last process has ended");
+}
+
+void TenantTable::note_tampering(Tenant& tenant, const std::string& what) {
+  events_.add({.kind = "tampered", .tenant = tenant.record.name, .device = "", .message = what});
+  if (std::find(tenant.tampered.begin(), tenant.tampered.end(), what) != tenant.tampered.end()) return;
+  if (tenant.tampered.size() < kTamperingsKept) tenant.tampered.push_back(what);
+}
+
+void TenantTable::verify(Tenant& tenant) {
+  for (const std::string& wrong : tenant.pages.verify(tenant.record)) note_tampering(tenant, wrong);
+  contract::ClaimPage& page = tenant.pages.claim();
+  const auto is_dead = [&](std::uint32_t holder) { return slot_is_dead(tenant, holder); };
+  for (std::uint32_t device = 0; device < tenant.record.devices.size(); ++device) {
+    repair_lock(page, device, is_dead);
+    if (rebalance(page, device)) note_tampering(tenant, "its ledger's total was not the sum of its processes");
+  }
+}
+
+void TenantTable::scan_all() {
+  for (Tenant* tenant : all()) scan(*tenant);
+}
+
+void TenantTable::look_after_all() {
+  const std::uint64_t now_ms = system::wall_ms();
+  for (Tenant* tenant : all()) {
+    verify(*tenant);
+    if (tenant->record.started()) {
+      // A child may have entered its own namespace only after `started` was said.
+      if (tenant->record.mount_namespace == 0 && !tenant->root_dead) {
+        tenant->record.mount_namespace = private_mount_namespace(tenant->record.root_pid);
+        if (tenant->record.mount_namespace != 0)
+          static_cast<void>(save_record(state_.record(tenant->record.id), tenant->record));
+      }
+      end_if_over(*tenant);
+    } else if (tenant->lease == 0 && !tenant->has_live_process() &&
+               now_ms - tenant->record.created_ms > kUnstartedForNs / 1'000'000) {
+      remove(*tenant, "it was never started");
+    }
+  }
+}
+
+void TenantTable::restore() {
+  for (const std::string& name : system::list_directory(state_.records())) {
+    if (!name.ends_with(".json")) {
+      ::unlink((state_.records() + "/" + name).c_str());  // half of a write that was under way
+      continue;
+    }
+    restore_one(name.substr(0, name.size() - 5));
+  }
+  for (const std::string& id : system::list_directory(state_.tenants())) {
+    if (tenants_.contains(id)) continue;
+    if (!system::exists(state_.record(id))) TenantPages::remove(state_.tenant(id), hidden(id));
+  }
+}
+
+void TenantTable::restore_one(const std::string& id) {
+  const auto forget = [&](const std::string& why) {
+    ::unlink(state_.record(id).c_str());
+    TenantPages::remove(state_.tenant(id), hidden(id));
+    events_.add({.kind = "recovered", .tenant = id, .device = "", .message = why});
+  };
+  auto record = load_record(state_.record(id));
+  if (!record) {
+    const std::string torn = record.error().message;
+    record = record_from_grant(id);
+    if (!record) return forget("given up: " + torn);
+    events_.add({.kind = "recovered",
+                 .tenant = record->name,
+                 .device = "",
+                 .message = "limits taken from the grant page, for " + torn});
+  }
+  if (record->id != id) return forget("given up: its record names another tenant");
+  if (record->boot != system::boot_id()) return forget("given up: it ran before this boot");
+  std::vector<std::string> damage;
+  auto tenant = std::make_unique<Tenant>();
+  tenant->record = *std::move(record);
+  auto pages = TenantPages::attach(state_.tenant(id), hidden(id), tenant->record, &damage);
+  if (!pages) return forget("given up: " + pages.error().message);
+  tenant->pages = *std::move(pages);
+  Tenant& restored = *tenant;
+  adopt(std::move(tenant));
+  for (const std::string& wrong : damage) note_tampering(restored, wrong);
+  events_.add(
+      {.kind = "recovered", .tenant = restored.record.name, .device = "", .message = "its limits and shares go on"});
+  scan(restored);
+}
+
+// The grant page holds all that keeps limits: a lost record costs the name of the command and the first process.
+base::Result<TenantRecord> TenantTable::record_from_grant(const std::string& id) {
+  auto page = system::MappedPage::attach(hidden(id) + "." + contract::kGrantFile, sizeof(contract::GrantPage), true);
+  if (!page) return std::unexpected(page.error());
+  const auto& grant = *page->as<contract::GrantPage>();
+  if (grant.magic != contract::kGrantMagic || grant.abi != contract::kGrantAbi || grant.closed.load() != 0)
+    return base::fail(ErrorCode::kProtocol, "the grant page makes no sense either");
+  TenantRecord record;
+  record.id = id;
+  record.name = std::string(grant.tenant, ::strnlen(grant.tenant, sizeof grant.tenant));
+  record.user = ::geteuid();
+  record.created_ms = system::wall_ms();
+  record.boot = system::boot_id();
+  const std::uint32_t count = std::min<std::uint32_t>(grant.device_count.load(), contract::kMaxDevices);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const contract::GrantDevice& row = grant.devices[i];
+    TenantDeviceRecord device;
+    device.uuid = std::string(row.uuid, ::strnlen(row.uuid, sizeof row.uuid));
+    device.index = static_cast<int>(row.device_index);
+    device.device_memory_bytes = row.device_memory_bytes.load();
+    device.memory_limit_bytes = row.memory_limit_bytes.load();
+    device.request_share = row.request_share.load();
+    device.limit_share = row.limit_share.load();
+    record.devices.push_back(std::move(device));
+  }
+  return tenant_record_from(to_json(record));  // the same checks as for a file
+}
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,87 @@
+#pragma once
+// All tenants: made, restored, watched, ended. Knows each tenant's processes by its claim slots, watches every one by
+// pidfd and returns at once what the dead held. A claim that names a process of another tenant is ignored. One thread.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/device_table.h"
+#include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/state_directory.h"
+#include "node/hypervisor/tenant.h"
+#include "system/loop.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+class TenantTable {
+ public:
+  struct Hooks {
+    std::function<void()> rang;            // some tenant's process came, left, or asks for a settlement
+    std::function<void(Tenant&)> changed;  // its processes came or went
+    std::function<void()> capacity;        // something was given back
+  };
+
+  TenantTable(system::Loop& loop, const StateDirectory& state, EventRing& events, ShareLoop& share,
+              DeviceTable& devices);
+  ~TenantTable();
+  TenantTable(const TenantTable&) = delete;
+  TenantTable& operator=(const TenantTable&) = delete;
+  void set_hooks(Hooks hooks) { hooks_ = std::move(hooks); }
+
+  void restore();  // from the state directory; once, at the start
+  base::Result<Tenant*> create(TenantRecord record, ConnectionId lease);
+  base::Result<void> started(Tenant& tenant, pid_t pid);
+  base::Result<void> change(Tenant& tenant, TenantRecord changed);  // new limits or shares
+  void remove(Tenant& tenant, const std::string& why);
+  void lease_lost(ConnectionId connection);
+  void settle_shares();  // gives the share loop the devices' ordinals once they are known
+
+  Tenant* find(const std::string& id_or_name);
+  Tenant* find_by_id(const std::string& id);
+  std::vector<Tenant*> all();
+  bool empty() const { return tenants_.empty(); }
+  bool busy() const;  // some tenant has a process with a claim
+  std::string free_id();
+  std::vector<pool::PlaceAllocation> allocations(const std::string& except_id = "") const;
+
+  // Whose process it is, by its claim slot, its namespace or its descent. Null: no tenant's.
+  Tenant* owner_of(pid_t host_pid);
+  const LiveProcess* live_process(const Tenant& tenant, pid_t host_pid) const;
+
+  void scan(Tenant& tenant);  // looks for new and dead processes in its claim
+  void scan_all();            // some ten times a second: who died before its claim was seen is reclaimed by this
+  void look_after_all();      // verify and repair: about once a second
+
+ private:
+  void adopt(std::unique_ptr<Tenant> tenant);
+  void restore_one(const std::string& id);
+  base::Result<TenantRecord> record_from_grant(const std::string& id);
+  void watch_root(Tenant& tenant);
+  void take_notice_of(Tenant& tenant, const SlotView& slot);
+  void on_death(Tenant& tenant, std::uint32_t slot, std::uint64_t start_ticks);
+  void reap(Tenant& tenant, std::uint32_t slot);
+  void reap_later(const std::string& id, std::uint32_t slot, std::uint64_t delay_ns);
+  bool slot_is_dead(const Tenant& tenant, std::uint32_t slot) const;
+  void end_if_over(Tenant& tenant);
+  void verify(Tenant& tenant);
+  void note_tampering(Tenant& tenant, const std::string& what);
+  ShareTenant share_tenant(const Tenant& tenant) const;
+  std::vector<ShareDevice> share_devices(const Tenant& tenant) const;
+  std::string hidden(const std::string& id) const { return state_.pages() + "/" + id; }
+
+  system::Loop& loop_;
+  const StateDirectory& state_;
+  EventRing& events_;
+  ShareLoop& share_;
+  DeviceTable& devices_;
+  Hooks hooks_;
+  std::map<std::string, std::unique_ptr<Tenant>> tenants_;  // by id
+  system::Fd notify_;  // eventfd, written by the share loop, which listens to the bells
+  std::uint64_t next_share_id_ = 1;
+  std::uint64_t next_number_;
+};
+
+}  // namespace tensor_fusion::node::hypervisor
