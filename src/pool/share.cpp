@@ -185,7 +185,7 @@ void Arbiter::settle(std::uint64_t now) {
       });
     }
   }
-  for (Tenant& tenant : tenants_) update_stay(tenant);
+  for (Tenant& tenant : tenants_) update_stay(tenant, now);
 }
 
 // How fast the stretch's work ran where it overlapped others, were its estimate right.
@@ -241,10 +241,13 @@ void Arbiter::close(Tenant& tenant, const Stretch& stretch) const {
 
 // The device was kept for this tenant from stay_start to stay_end while others waited: what it did not use, it pays in
 // virtual time (not in cap credit, which counts device time only).
-void Arbiter::update_stay(Tenant& tenant) {
-  if (tenant.admitted || !tenant.stay_contended || tenant.stay_end <= tenant.stay_start) return;
-  const double wall = static_cast<double>(tenant.stay_end - tenant.stay_start);
-  tenant.stay_gap = std::max(0.0, wall - (tenant.service() - tenant.stay_left - tenant.stay_service));
+void Arbiter::update_stay(Tenant& tenant, std::uint64_t now) {
+  if (!tenant.stay_contended) return;
+  const std::uint64_t end = tenant.admitted ? now : tenant.stay_end;
+  if (end <= tenant.stay_start) return;
+  const double left = tenant.admitted ? static_cast<double>(outstanding(tenant, now)) : tenant.stay_left;
+  const double wall = static_cast<double>(end - tenant.stay_start);
+  tenant.stay_gap = std::max(0.0, wall - (tenant.service() - left - tenant.stay_service));
 }
 
 std::uint64_t Arbiter::quantum(const Tenant& tenant) const {
@@ -325,7 +328,7 @@ void Arbiter::dismiss(Tenant& tenant, std::uint64_t now) {
   has_draining_ = true;
   draining_ = tenant.key;
   closing_since_ = now;
-  update_stay(tenant);
+  update_stay(tenant, now);
 }
 
 // Nobody may save up more lag than the wake credit, however long it slept or was held by its cap.
@@ -388,8 +391,7 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
     }
     const double ahead = static_cast<double>(outstanding(mine, now));
     const double headroom = std::max(0.0, static_cast<double>(window(mine, waiting != nullptr)) - ahead);
-    const std::uint64_t held_until = std::min(now, std::max(mine.busy_end, mine.stay_start));
-    const double held = held_until > mine.stay_start ? static_cast<double>(held_until - mine.stay_start) : 0;
+    const double held = now > mine.stay_start ? static_cast<double>(now - mine.stay_start) : 0;
     const double used = std::max(mine.service() - mine.stay_service, held);
     const double left = static_cast<double>(quantum(mine)) - used;
     if (cap_credit(mine) <= 0) {

@@ -164,7 +164,7 @@ class Arbiter {
   void rate(const Tenant& tenant, Stretch& stretch) const;
   void share_out(std::uint64_t from, std::uint64_t to);
   void close(Tenant& tenant, const Stretch& stretch) const;
-  void update_stay(Tenant& tenant);
+  void update_stay(Tenant& tenant, std::uint64_t now);
   double cap_credit(const Tenant& tenant) const;
   double priority_credit(const Tenant& tenant) const;
   std::uint64_t outstanding(const Tenant& tenant, std::uint64_t now) const;

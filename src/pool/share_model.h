@@ -173,6 +173,8 @@ struct Process {
   std::vector<std::pair<unsigned, ShareStretch>> ready;  // executed, not yet published, by stream
   std::vector<ShareStretch> published;
   double launched = 0, completed = 0, last_end = 0;
+  double bucket = 0;
+  Time bucket_at = 0;
   double progress = 0;  // predicted end
   Time wanted_since = 0;
   double gap = 1e9;
@@ -192,7 +194,8 @@ struct TenantModel {
   ShareGrant grant;
   Time admitted_since = 0;
   std::vector<std::size_t> processes;
-  std::vector<double> windows;  // served per window
+  std::int64_t clock_offset = 0;  // of the host times its markers are placed at
+  std::vector<double> windows;    // served per window
   double served_mark = 0;
 };
 
@@ -268,7 +271,12 @@ class Machine {
   double busy() const { return gpu_.busy(); }
 
   // Stops the daemon: nobody decides any more.
+  void kill_daemon() {
+    daemon_alive = false;
+    died_at = now;
+  }
   bool daemon_alive = true;
+  Time died_at = 0;
   Time late_pass = 0;  // added to every pass of the daemon
   Arbiter arbiter;
   std::vector<TenantModel> tenants;
@@ -335,7 +343,13 @@ class Machine {
         }
         claim.processes += process.blocked || process.queued > 0 ? 1 : 0;
         gap = std::min(gap, static_cast<std::uint64_t>(process.gap));
-        stretches.insert(stretches.end(), process.published.begin(), process.published.end());
+        for (ShareStretch stretch : process.published) {
+          if (stretch.end_ns != 0) {
+            stretch.start_ns += static_cast<Time>(tenants[i].clock_offset);
+            stretch.end_ns += static_cast<Time>(tenants[i].clock_offset);
+          }
+          stretches.push_back(stretch);
+        }
         process.published.clear();
       }
       claim.gap_ns = gap;
@@ -438,6 +452,23 @@ class Machine {
                }});
   }
 
+  // The daemon is away: each process refills at its part of the request, by estimates.
+  void launch_on_bucket(std::size_t p) {
+    Process& process = processes[p];
+    const TenantModel& tenant = tenants[process.tenant];
+    const double share = tenant.terms.request / static_cast<double>(tenant.processes.size());
+    if (process.bucket_at == 0) process.bucket_at = now;
+    process.bucket = std::min(10e6, process.bucket + share * static_cast<double>(now - process.bucket_at));
+    process.bucket_at = now;
+    if (process.bucket <= 0) {
+      process.blocked = true;
+      wake(p, static_cast<Time>(std::min(100e6, (-process.bucket + 200e3) / share)));
+      return;
+    }
+    process.bucket -= estimate(process, process.held.key) * tenant.grant.scale;
+    put(p);
+  }
+
   void try_launch(std::size_t p) {
     Process& process = processes[p];
     const Step step = process.held;
@@ -456,6 +487,7 @@ class Machine {
     }
     // A function never measured: one launch at a time until the first has told.
     const bool unknown = process.learned[step.key].ns <= 0 && process.learned[step.key].launched > 0;
+    if (limited_ && !daemon_alive && now > died_at + 100 * kMs) return launch_on_bucket(p);
     if (limited_ &&
         !(tenant.grant.admitted && !unknown &&
           (ahead < static_cast<double>(tenant.grant.window_ns) || process.streams[step.stream].queued == 0))) {
@@ -475,6 +507,16 @@ class Machine {
       }
       return;
     }
+    put(p);
+  }
+
+  void put(std::size_t p) {
+    Process& process = processes[p];
+    const Step step = process.held;
+    const TenantModel& tenant = tenants[process.tenant];
+    const double scale = tenant.grant.scale;
+    const double moment = static_cast<double>(now);
+    const double estimated = estimate(process, step.key);
     process.blocked = false;
     ++process.epoch;
     auto& stream = process.streams[step.stream];
@@ -504,9 +546,10 @@ class Machine {
            Process& mine = processes[p];
            auto& learned = mine.learned[key];
            const double wall = static_cast<double>(when - *began);
-           const bool solo = tenants[mine.tenant].admitted_since + kMs < *began && tenants[mine.tenant].grant.admitted;
+           const bool solo = daemon_alive && tenants[mine.tenant].admitted_since + kMs < *began &&
+                             tenants[mine.tenant].grant.admitted;
            if (learned.seen < 8 || learned.seen % 32 == 0 || ns > 2 * kMs) {
-             if (solo || learned.ns <= 0 || learned.solo_at + kSecond < when) {
+             if (solo || learned.ns <= 0 || (daemon_alive && learned.solo_at + kSecond < when)) {
                // Down fast, up slowly: interruptions only ever make a kernel look longer.
                const double sample = learned.ns <= 0 ? wall : std::min(wall, 2 * learned.ns + 10e3);
                const double gain = learned.ns <= 0 ? 1 : sample < learned.ns ? 0.3 : 0.1;
