@@ -78,7 +78,8 @@ std::uint64_t scaled(const Device& device, std::uint64_t estimated) {
 
 // From now on work that starts is this tenant's alone; 0 while it is not.
 std::uint64_t alone_since(const State& state) {
-  return state.admitted_since_ns == 0 ? 0 : state.admitted_since_ns + kSettleInNs;
+  if (state.admitted_since_ns == 0 || state.admitted_since_ns == kNeverAlone) return state.admitted_since_ns;
+  return state.admitted_since_ns + kSettleInNs;
 }
 
 void expect(State& state, const Device& device, std::uint64_t now) {
@@ -165,7 +166,7 @@ bool away(const Device& device, std::uint64_t now) {
 Verdict judge(State& state, const Device& device, const StreamRecord* record, const Duration& duration,
               std::uint64_t began, std::uint64_t now, std::uint32_t gate) {
   if (away(device, now)) {
-    state.admitted_since_ns = 0;
+    state.admitted_since_ns = kNeverAlone;
     const std::uint64_t wait = state.bucket.wait_ns(device, now);
     return {wait == 0, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
   }
@@ -177,7 +178,7 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
     const std::uint64_t look = pending ? (ahead < 100'000 ? 200'000 : ahead + 100'000) : kLongestWaitNs;
     return {false, (gate & contract::kGateKnown) == 0, look < kLongestWaitNs ? look : kLongestWaitNs};
   }
-  if (state.admitted_since_ns == 0) state.admitted_since_ns = now;
+  if (state.admitted_since_ns == 0 || state.admitted_since_ns == kNeverAlone) state.admitted_since_ns = now;
   if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + kUnknownWaitNs)
     return {false, false, 200'000};  // one at a time until the first has told what it costs
   const std::uint64_t window = device.grant->window_ns.load(kRelaxed);

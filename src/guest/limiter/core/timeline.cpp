@@ -277,7 +277,8 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   publish(claim, host_start, host_end, marker.estimated_ns);
   if (marker.only != nullptr && marker.launches > 0) {
     const bool alone = alone_since != 0 && host_start > alone_since && active_streams() <= 1;
-    marker.only->learn(wall / marker.launches, alone, now);
+    // While nobody keeps the device to one tenant, clocks tell what the others do: what was learned stands.
+    if (alone_since != kNeverAlone || !marker.only->known()) marker.only->learn(wall / marker.launches, alone, now);
   }
 }
 

@@ -15,6 +15,8 @@ namespace tensor_fusion::guest::limiter {
 
 inline constexpr std::uint64_t kMarkEveryNs = 400'000;  // of estimated work
 
+inline constexpr std::uint64_t kNeverAlone = UINT64_MAX;  // `alone_since` while no hypervisor decides
+
 // One stretch between two events, not yet known to have ended.
 struct PendingMarker {
   CUevent start;
@@ -88,9 +90,9 @@ class Timeline {
     CUevent base = nullptr;
     CUevent next_base = nullptr;  // recorded, to take over when it has passed
     bool has_base = false;
-    std::uint64_t based_ns = 0;   // host time of the last change of base
-    std::int64_t low = 0, high = 0;   // bounds of the base's time on the host clock
-    CUevent events[kEvents] = {};  // free ones
+    std::uint64_t based_ns = 0;      // host time of the last change of base
+    std::int64_t low = 0, high = 0;  // bounds of the base's time on the host clock
+    CUevent events[kEvents] = {};    // free ones
     std::uint32_t free_count = 0;
     std::uint32_t made = 0;
   };
