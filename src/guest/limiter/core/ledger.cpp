@@ -147,7 +147,7 @@ void Ledger::release(const Device& device, std::uint64_t bytes) {
   fault(FaultPoint::ledger_done);
 }
 
-Ledger::View Ledger::view(const Device& device) const {
+Ledger::View Ledger::view(const Device& device) {
   const contract::GrantDevice& grant = *device.grant;
   View view;
   view.unlimited = (grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) != 0;

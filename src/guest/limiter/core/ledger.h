@@ -33,7 +33,7 @@ class Ledger {
     std::uint64_t used = 0;  // of the whole tenant, at most limit
     bool unlimited = false;
   };
-  View view(const Device& device) const;
+  static View view(const Device& device);
 
   // Returns the slots of processes that have died; true when any was found. Only processes of one's own pid namespace
   // can be judged; others are the hypervisor's to return.

@@ -26,6 +26,7 @@ std::uint32_t thread_id();
 std::uint64_t pid_namespace();                                 // inode of the pid namespace, 0 when unknown
 
 std::uint64_t monotonic_ns();
+std::uint64_t realtime_us();
 
 // Waits while *word == expected, at most timeout_ns. `shared`: the word lies in memory of several processes.
 void futex_wait(const void* word, std::uint32_t expected, std::uint64_t timeout_ns, bool shared);

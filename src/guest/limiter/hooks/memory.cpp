@@ -48,7 +48,7 @@ CUresult allocate_pitch(Device& device, Pointer* pointer, Size* pitch, Size widt
 template <class Size>
 CUresult show_slice(Device& device, CUresult result, Size* free_bytes, Size* total_bytes) {
   if (result != CUDA_SUCCESS) return result;
-  const Ledger::View view = attachment()->ledger.view(device);
+  const Ledger::View view = Ledger::view(device);
   if (view.unlimited) return result;
   const std::uint64_t left = view.limit - view.used;
   if (total_bytes != nullptr && *total_bytes > view.limit) *total_bytes = static_cast<Size>(view.limit);
@@ -61,7 +61,7 @@ CUresult show_total(CUdevice ordinal, CUresult result, Size* bytes) {
   if (result != CUDA_SUCCESS || bytes == nullptr) return result;
   Device* device = device_of(ordinal);
   if (device == nullptr) return result;
-  const Ledger::View view = attachment()->ledger.view(*device);
+  const Ledger::View view = Ledger::view(*device);
   if (!view.unlimited && *bytes > view.limit) *bytes = static_cast<Size>(view.limit);
   return result;
 }
