@@ -1,7 +1,6 @@
 #include "sim/device/description.h"
 
-#include <yaml-cpp/yaml.h>
-
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -9,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <sstream>
+
+#include "sim/device/outline.h"
 
 namespace tensor_fusion::sim::device {
 namespace {
@@ -223,78 +224,97 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
   return {};
 }
 
-[[nodiscard]] std::expected<void, Error> apply(Profile& profile, const YAML::Node& map, const std::string& where) {
-  for (const auto& entry : map) {
-    const auto key = entry.first.as<std::string>();
+[[nodiscard]] std::string line_of(const Outline& node) { return "line " + std::to_string(node.line); }
+
+// Sets on a profile all keys of a map but those that say where it comes from and goes to.
+[[nodiscard]] std::expected<void, Error> apply(Profile& profile, const Outline& map) {
+  if (map.kind != Outline::Kind::map) return bad(line_of(map) + ": a map is wanted");
+  for (const auto& [key, value] : map.map) {
     if (key == "profile" || key == "count" || key == "numa" || key == "base") continue;
-    if (!entry.second.IsScalar()) return bad(where + ": " + key + " wants one value");
-    const std::string place = where + ", line " + std::to_string(entry.first.Mark().line + 1);
-    if (auto set = set_key(profile, key, entry.second.Scalar(), place); !set) return set;
+    if (value.kind != Outline::Kind::scalar) return bad(line_of(value) + ": " + key + " wants one value");
+    if (auto set = set_key(profile, key, value.scalar, line_of(value)); !set) return set;
   }
   return {};
 }
 
-[[nodiscard]] std::expected<Description, Error> from_yaml(const YAML::Node& root) {
-  if (!root.IsMap()) return bad("a machine description is a map with the key 'devices'");
-  Description d;
-  for (const auto& entry : root) {
-    const auto key = entry.first.as<std::string>();
-    if (key == "driver") d.driver_version = entry.second.as<std::string>();
-    else if (key == "cuda") d.cuda_version = static_cast<std::uint32_t>(std::lround(entry.second.as<double>() * 1000));
-    else if (key != "devices" && key != "defaults" && key != "profiles") {
-      return bad("line " + std::to_string(entry.first.Mark().line + 1) + ": there is no key '" + key +
-                 "'; known are driver, cuda, defaults, profiles, devices");
-    }
-  }
-  if (d.driver_version.empty() || d.driver_version.size() > 31) return bad("driver: a version like 580.95.05 is wanted");
+[[nodiscard]] std::expected<double, Error> number_at(const Outline& map, std::string_view key, double otherwise) {
+  const Outline* node = map.find(key);
+  if (node == nullptr) return otherwise;
+  const auto value = number_of(node->scalar);
+  if (!value) return bad(line_of(*node) + ": " + std::string(key) + ": " + value.error().message);
+  return *value;
+}
+
+// The machine file's own profiles, by name.
+[[nodiscard]] std::expected<std::map<std::string, Profile>, Error> own_profiles(const Outline& root) {
   std::map<std::string, Profile> own;
-  if (const auto profiles = root["profiles"]) {
-    if (!profiles.IsMap()) return bad("profiles: a map from name to keys is wanted");
-    for (const auto& entry : profiles) {
-      const auto key = entry.first.as<std::string>();
-      if (!entry.second.IsMap() || !entry.second["base"]) return bad("profiles: " + key + ": 'base' names the profile it starts from");
-      const auto base = entry.second["base"].as<std::string>();
-      auto profile = builtin_profile(base);
-      if (!profile) return bad("profiles: " + key + ": there is no profile '" + base + "'; known are " + known_profiles());
-      if (key.size() >= sizeof(profile->key)) return bad("profiles: " + key + ": the name is too long");
-      std::memset(profile->key, 0, sizeof(profile->key));
-      std::memcpy(profile->key, key.data(), key.size());
-      if (auto applied = apply(*profile, entry.second, "profiles: " + key); !applied) return std::unexpected(applied.error());
-      own[key] = *profile;
-    }
+  const Outline* profiles = root.find("profiles");
+  if (profiles == nullptr) return own;
+  for (const auto& [key, node] : profiles->map) {
+    const Outline* base = node.find("base");
+    if (base == nullptr) return bad(line_of(node) + ": profile " + key + ": 'base' names the profile it starts from");
+    auto profile = builtin_profile(base->scalar);
+    if (!profile) return bad(line_of(*base) + ": there is no profile '" + base->scalar + "'; known are " + known_profiles());
+    if (key.empty() || key.size() >= sizeof(profile->key)) return bad(line_of(node) + ": a profile's name has 1 to 31 characters");
+    std::memset(profile->key, 0, sizeof(profile->key));
+    std::memcpy(profile->key, key.data(), key.size());
+    if (auto applied = apply(*profile, node); !applied) return std::unexpected(applied.error());
+    own[key] = *profile;
   }
-  const auto devices = root["devices"];
-  if (!devices || !devices.IsSequence() || devices.size() == 0) return bad("devices: a list with at least one card is wanted");
-  std::vector<std::int32_t> numa;
-  for (const auto& node : devices) {
-    const std::string where = "devices, line " + std::to_string(node.Mark().line + 1);
-    if (!node.IsMap() || !node["profile"]) return bad(where + ": 'profile' is missing");
-    const auto key = node["profile"].as<std::string>();
-    std::optional<Profile> profile = builtin_profile(key);
-    if (const auto found = own.find(key); found != own.end()) profile = found->second;
-    if (!profile) return bad(where + ": there is no profile '" + key + "'; known are " + known_profiles());
-    if (root["defaults"]) {
-      if (auto applied = apply(*profile, root["defaults"], "defaults"); !applied) return std::unexpected(applied.error());
+  return own;
+}
+
+[[nodiscard]] std::expected<void, Error> add_devices(Description& d, const Outline& root, std::vector<std::int32_t>& numa) {
+  const auto own = own_profiles(root);
+  if (!own) return std::unexpected(own.error());
+  const Outline* devices = root.find("devices");
+  if (devices == nullptr || devices->list.empty()) return bad("devices: a list with at least one card is wanted");
+  for (const Outline& node : devices->list) {
+    const Outline* key = node.find("profile");
+    if (key == nullptr) return bad(line_of(node) + ": 'profile' is missing");
+    std::optional<Profile> profile = builtin_profile(key->scalar);
+    if (const auto found = own->find(key->scalar); found != own->end()) profile = found->second;
+    if (!profile) return bad(line_of(*key) + ": there is no profile '" + key->scalar + "'; known are " + known_profiles());
+    if (const Outline* defaults = root.find("defaults")) {
+      if (auto applied = apply(*profile, *defaults); !applied) return applied;
     }
-    if (auto applied = apply(*profile, node, where); !applied) return std::unexpected(applied.error());
-    if (auto added = add(d, *profile, node["count"] ? node["count"].as<double>() : 1, where); !added) return std::unexpected(added.error());
-    numa.resize(d.devices.size(), node["numa"] ? node["numa"].as<std::int32_t>() : -1);
+    if (auto applied = apply(*profile, node); !applied) return applied;
+    const auto count = number_at(node, "count", 1);
+    if (!count) return std::unexpected(count.error());
+    const auto node_number = number_at(node, "numa", -1);
+    if (!node_number) return std::unexpected(node_number.error());
+    if (*node_number > 63) return bad(line_of(node) + ": numa: 0 to 63 are wanted");
+    if (auto added = add(d, *profile, *count, line_of(node)); !added) return added;
+    numa.resize(d.devices.size(), static_cast<std::int32_t>(*node_number));
   }
-  place_devices(d, numa);
-  return d;
+  return {};
 }
 
 }  // namespace
 
 std::expected<Description, Error> parse_yaml_description(const std::string& yaml) {
   if (yaml.size() >= kMaxDescription) return bad("the machine description is too long");
-  try {  // the library's door throws
-    auto d = from_yaml(YAML::Load(yaml));
-    if (d) d->text = yaml;
-    return d;
-  } catch (const YAML::Exception& error) {
-    return bad(error.what());
+  const auto root = read_outline(yaml);
+  if (!root) return bad(root.error());
+  if (root->kind != Outline::Kind::map) return bad("a machine description is a map with the key 'devices'");
+  Description d;
+  for (const auto& [key, node] : root->map) {
+    if (key == "driver") {
+      if (node.scalar.empty() || node.scalar.size() > 31) return bad(line_of(node) + ": driver: a version like 580.95.05 is wanted");
+      d.driver_version = node.scalar;
+    } else if (key == "cuda") {
+      const auto version = number_of(node.scalar);
+      if (!version || *version < 8 || *version > 99) return bad(line_of(node) + ": cuda: a version like 13.0 is wanted");
+      d.cuda_version = static_cast<std::uint32_t>(std::lround(*version * 100)) * 10;
+    } else if (key != "devices" && key != "defaults" && key != "profiles") {
+      return bad(line_of(node) + ": there is no key '" + key + "'; known are driver, cuda, defaults, profiles, devices");
+    }
   }
+  std::vector<std::int32_t> numa;
+  if (auto added = add_devices(d, *root, numa); !added) return std::unexpected(added.error());
+  place_devices(d, numa);
+  d.text = yaml;
+  return d;
 }
 
 std::expected<Description, Error> parse_list_description(std::string_view list) {
