@@ -25,6 +25,7 @@ struct Provider {
   AccelGetProcessInformationFn process_information = nullptr;
   AccelGetDeviceMetricsFn device_metrics = nullptr;
   AccelGetVendorMountLibsFn mount_libraries = nullptr;
+  const char* (*trouble)() = nullptr;                 // of the built-in one: why init failed, as a sentence
   AccelRegisterLogCallbackFn register_log = nullptr;  // may be absent
   const AccelExtension* extension = nullptr;          // may be absent; at least of the size we know
 };

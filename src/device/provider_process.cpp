@@ -175,9 +175,7 @@ bool ProviderProcess::take_message() {
 void ProviderProcess::on_start(AccelResult result, const Body& body) {
   const std::string text(body.begin(), body.end());
   if (result != ACCEL_SUCCESS) {
-    fail(text.empty() || result != ACCEL_ERROR_NOT_FOUND
-             ? "the provider " + text + " does not start: " + word_of(result)
-             : text);
+    fail(text);
     return;
   }
   name_ = text;

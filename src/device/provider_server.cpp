@@ -107,8 +107,12 @@ class Server {
     log_fd = fd_;
     if (provider_.register_log) provider_.register_log(on_log);
     const AccelResult result = provider_.init();
-    const std::string& name = provider_.name;
-    return reply(fd_, request, result, name.data(), name.size());
+    std::string text = provider_.name;
+    if (result != ACCEL_SUCCESS) {
+      const char* trouble = provider_.trouble ? provider_.trouble() : "";
+      text = *trouble ? trouble : "the provider " + provider_.name + " does not start: " + word_of(result);
+    }
+    return reply(fd_, request, result, text.data(), text.size());
   }
 
   template <typename Item>

@@ -1,0 +1,467 @@
+#include "device/provider.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/nvidia/model.h"
+#include "device/nvidia/nvml.h"
+#include "system/clock.h"
+
+namespace tensor_fusion::device {
+namespace {
+
+using namespace nvidia;
+
+// A whole card, or one MIG device of a card that is cut up.
+struct Card {
+  nvml::Device handle = nullptr;
+  std::string uuid;
+  std::string model;
+  unsigned minor = 0;
+  bool mig = false;
+  unsigned gpu_instance = 0, compute_instance = 0;
+};
+
+std::mutex mutex;  // the ABI wants thread-safe functions; NVML is asked one question at a time
+Nvml library;
+std::string trouble;
+std::vector<Card> cards;
+nvml::EventSet events = nullptr;
+std::vector<AccelEvent> pending_events;
+std::vector<std::string> lost;
+
+template <std::size_t N>
+void put(char (&field)[N], const std::string& text) {
+  std::snprintf(field, N, "%s", text.c_str());
+}
+
+template <std::size_t N>
+std::string text_from(int (*function)(nvml::Device, char*, unsigned), nvml::Device handle) {
+  char buffer[N] = {};
+  if (!function || function(handle, buffer, N) != nvml::kSuccess) return "";
+  return buffer;
+}
+
+AccelResult result_of(int code) {
+  switch (code) {
+    case nvml::kSuccess:
+      return ACCEL_SUCCESS;
+    case nvml::kInvalidArgument:
+      return ACCEL_ERROR_INVALID_PARAM;
+    case nvml::kNotFound:
+    case nvml::kGpuNotFound:
+      return ACCEL_ERROR_NOT_FOUND;
+    case nvml::kNotSupported:
+    case nvml::kFunctionNotFound:
+      return ACCEL_ERROR_NOT_SUPPORTED;
+    case nvml::kInsufficientResources:
+      return ACCEL_ERROR_RESOURCE_EXHAUSTED;
+    default:
+      return ACCEL_ERROR_OPERATION_FAILED;
+  }
+}
+
+std::string directory() {
+  if (const char* chosen = std::getenv("TENSOR_FUSION_DEVICE_DIRECTORY"); chosen && *chosen) return chosen;
+  const char* given = library.device_directory ? library.device_directory() : nullptr;
+  return given && *given ? given : "/dev";
+}
+
+void note_loss(const Card& card, int code) {
+  if (code != nvml::kGpuIsLost || std::find(lost.begin(), lost.end(), card.uuid) != lost.end()) return;
+  lost.push_back(card.uuid);
+  AccelEvent event{};
+  event.structSize = sizeof event;
+  event.kind = ACCEL_EVENT_DEVICE_LOST;
+  put(event.deviceUUID, card.uuid);
+  put(event.message, "the device answers no more (lost from the bus)");
+  pending_events.push_back(event);
+}
+
+// MIG devices stand for their card, which itself takes no work while it is cut up.
+void add_cards(nvml::Device handle) {
+  Card card;
+  card.handle = handle;
+  card.uuid = text_from<nvml::kUuidBufferV2>(library.uuid, handle);
+  card.model = text_from<nvml::kNameBufferV2>(library.name, handle);
+  if (card.uuid.empty()) return;
+  if (library.minor_number) library.minor_number(handle, &card.minor);
+  unsigned current = 0, next = 0, most = 0;
+  const bool cut = library.mig_mode && library.mig_by_index && library.max_mig &&
+                   library.mig_mode(handle, &current, &next) == nvml::kSuccess && current == 1 &&
+                   library.max_mig(handle, &most) == nvml::kSuccess;
+  if (!cut) {
+    cards.push_back(std::move(card));
+    return;
+  }
+  for (unsigned i = 0; i < most; ++i) {
+    Card part = card;
+    if (library.mig_by_index(handle, i, &part.handle) != nvml::kSuccess) continue;
+    part.mig = true;
+    part.uuid = text_from<nvml::kUuidBufferV2>(library.uuid, part.handle);
+    part.model = text_from<nvml::kNameBufferV2>(library.name, part.handle);
+    if (library.gpu_instance) library.gpu_instance(part.handle, &part.gpu_instance);
+    if (library.compute_instance) library.compute_instance(part.handle, &part.compute_instance);
+    if (!part.uuid.empty()) cards.push_back(std::move(part));
+  }
+}
+
+int find_cards() {
+  unsigned count = 0;
+  if (const int code = library.count(&count); code != nvml::kSuccess) return code;
+  cards.clear();
+  for (unsigned i = 0; i < count && i < MAX_TOPOLOGY_DEVICES; ++i) {
+    nvml::Device handle = nullptr;
+    if (library.handle_by_index(i, &handle) == nvml::kSuccess) add_cards(handle);
+  }
+  if (cards.size() > MAX_TOPOLOGY_DEVICES) cards.resize(MAX_TOPOLOGY_DEVICES);
+  return nvml::kSuccess;
+}
+
+const Card* card_of(const char* uuid) {
+  const auto found = std::find_if(cards.begin(), cards.end(), [&](const Card& card) { return card.uuid == uuid; });
+  return found == cards.end() ? nullptr : &*found;
+}
+
+bool is_file(const std::string& path) {
+  struct stat info{};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+std::string node_of(const Card& card) {
+  const std::string whole = directory() + "/nvidia" + std::to_string(card.minor);
+  if (!card.mig) return whole;
+  const std::string part =
+      whole + "-mig-" + std::to_string(card.gpu_instance) + "-" + std::to_string(card.compute_instance);
+  return is_file(part) ? part : whole;
+}
+
+// The driver names the minor number of the file that opens an instance in its proc tree.
+std::string capability_file(const Card& card, const std::string& below) {
+  std::ifstream file("/proc/driver/nvidia/capabilities/gpu" + std::to_string(card.minor) + "/mig/gi" +
+                     std::to_string(card.gpu_instance) + below + "/access");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("DeviceFileMinor: ")) return "/dev/nvidia-caps/nvidia-cap" + line.substr(17);
+  return "";
+}
+
+int numa_of(nvml::Device handle) {
+  nvml::PciInfo pci{};
+  if (!library.pci || library.pci(handle, &pci) != nvml::kSuccess) return -1;
+  char path[96];
+  std::snprintf(path, sizeof path, "/sys/bus/pci/devices/%04x:%02x:%02x.0/numa_node", pci.domain, pci.bus, pci.device);
+  std::ifstream file(path);
+  int node = -1;
+  file >> node;
+  return node;
+}
+
+void set_property(DeviceProperties& properties, const char* key, const std::string& value) {
+  if (value.empty() || properties.count >= MAX_DEVICE_PROPERTIES) return;
+  put(properties.properties[properties.count].key, key);
+  put(properties.properties[properties.count].value, value);
+  ++properties.count;
+}
+
+void describe(const Card& card, std::size_t index, ExtendedDeviceInfo& info) {
+  info = {};
+  DeviceBasicInfo& basic = info.basic;
+  put(basic.uuid, card.uuid);
+  put(basic.vendor, "NVIDIA");
+  put(basic.model, card.model);
+  char version[80] = {};
+  if (library.driver_version && library.driver_version(version, sizeof version) == nvml::kSuccess)
+    put(basic.driverVersion, version);
+  put(basic.firmwareVersion, text_from<64>(library.vbios, card.handle));
+  put(basic.deviceNode, node_of(card));
+  basic.index = static_cast<std::int32_t>(index);
+  basic.numaNode = numa_of(card.handle);
+  nvml::Memory memory{};
+  if (library.memory(card.handle, &memory) == nvml::kSuccess) basic.totalMemoryBytes = memory.total;
+  int major = 0, minor = 0;
+  unsigned cores = 0, clock_mhz = 0;
+  if (library.capability) library.capability(card.handle, &major, &minor);
+  if (library.cores) library.cores(card.handle, &cores);
+  if (library.max_clock) library.max_clock(card.handle, nvml::kClockSm, &clock_mhz);
+  basic.totalComputeUnits = cores / cores_per_multiprocessor(major, minor);
+  basic.maxTflops = tflops_of(card.model);
+  if (basic.maxTflops <= 0)
+    basic.maxTflops = 2.0 * cores * clock_mhz / 1e6;  // single precision: two operations a cycle
+  nvml::Attributes attributes{};
+  if (card.mig && library.attributes && library.attributes(card.handle, &attributes) == nvml::kSuccess &&
+      attributes.multiprocessors > 0) {
+    if (basic.totalComputeUnits > 0)
+      basic.maxTflops *=
+          std::min(1.0, static_cast<double>(attributes.multiprocessors) / static_cast<double>(basic.totalComputeUnits));
+    basic.totalComputeUnits = attributes.multiprocessors;
+  }
+  if (library.pcie_generation) library.pcie_generation(card.handle, &basic.pcieGen);
+  if (library.pcie_width) library.pcie_width(card.handle, &basic.pcieWidth);
+  set_property(info.props, "computeCapability", std::to_string(major) + "." + std::to_string(minor));
+  if (card.mig) set_property(info.props, "mig", "true");
+  info.capabilities.supportsSoftIsolation = true;
+  info.capabilities.supportsMetrics = true;
+  info.capabilities.maxWorkersPerDevice = 64;
+}
+
+AccelResult init() {
+  const std::lock_guard lock(mutex);
+  trouble = library.load();
+  if (!trouble.empty()) return ACCEL_ERROR_NOT_FOUND;
+  if (const int code = library.init(); code != nvml::kSuccess) {
+    const char* text = library.error_string ? library.error_string(code) : nullptr;
+    trouble = std::string("NVIDIA's driver does not start: ") +
+              (text ? text : ("NVML error " + std::to_string(code)).c_str()) + "; try nvidia-smi";
+    return ACCEL_ERROR_OPERATION_FAILED;
+  }
+  return result_of(find_cards());
+}
+
+AccelResult shutdown() {
+  const std::lock_guard lock(mutex);
+  return library.shutdown ? result_of(library.shutdown()) : ACCEL_SUCCESS;
+}
+
+AccelResult device_count(std::size_t* count) {
+  const std::lock_guard lock(mutex);
+  *count = cards.size();
+  return ACCEL_SUCCESS;
+}
+
+AccelResult all_devices(ExtendedDeviceInfo* out, std::size_t max, std::size_t* count) {
+  const std::lock_guard lock(mutex);
+  if (const int code = find_cards(); code != nvml::kSuccess) return result_of(code);
+  *count = std::min(max, cards.size());
+  for (std::size_t i = 0; i < *count; ++i) describe(cards[i], i, out[i]);
+  return ACCEL_SUCCESS;
+}
+
+TopoLevel level_of(int nvml_level) {
+  switch (nvml_level) {
+    case nvml::kTopologyInternal:
+      return TOPO_LEVEL_INTERNAL;
+    case nvml::kTopologySingle:
+      return TOPO_LEVEL_SINGLE_SWITCH;
+    case nvml::kTopologyMultiple:
+      return TOPO_LEVEL_MULTI_SWITCH;
+    case nvml::kTopologyHostBridge:
+      return TOPO_LEVEL_HOST_BRIDGE;
+    case nvml::kTopologyNode:
+      return TOPO_LEVEL_NUMA_NODE;
+    case nvml::kTopologySystem:
+      return TOPO_LEVEL_SYSTEM;
+    default:
+      return TOPO_LEVEL_UNKNOWN;
+  }
+}
+
+AccelResult topology(ExtendedDeviceTopology* out) {
+  const std::lock_guard lock(mutex);
+  *out = {};
+  out->deviceCount = cards.size();
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    DeviceTopologyInfo& device = out->devices[i];
+    put(device.deviceUUID, cards[i].uuid);
+    device.deviceIndex = static_cast<std::int32_t>(i);
+    device.numaNode = numa_of(cards[i].handle);
+    for (std::size_t j = 0; j < cards.size(); ++j) {
+      DeviceTopoNode& peer = device.peers[device.peerCount++];
+      put(peer.peerUUID, cards[j].uuid);
+      peer.peerIndex = static_cast<std::int32_t>(j);
+      int level = -1;
+      const bool known = library.common_ancestor &&
+                         library.common_ancestor(cards[i].handle, cards[j].handle, &level) == nvml::kSuccess;
+      peer.topoLevel = i == j ? TOPO_LEVEL_SELF : known ? level_of(level) : TOPO_LEVEL_UNKNOWN;
+    }
+  }
+  return ACCEL_SUCCESS;
+}
+
+using ListFunction = int (*)(nvml::Device, unsigned*, nvml::ProcessInfo*);
+
+int list_processes(ListFunction function, nvml::Device handle, std::map<unsigned, std::uint64_t>& bytes) {
+  if (!function) return nvml::kSuccess;
+  std::vector<nvml::ProcessInfo> list(64);
+  for (int tries = 0; tries < 4; ++tries) {
+    auto count = static_cast<unsigned>(list.size());
+    const int code = function(handle, &count, list.data());
+    if (code == nvml::kInsufficientSize) {
+      list.resize(static_cast<std::size_t>(count) + 32);  // more may start before the next try
+      continue;
+    }
+    if (code != nvml::kSuccess) return code;
+    for (unsigned i = 0; i < count && i < list.size(); ++i) {
+      const std::uint64_t used = list[i].used_bytes == nvml::kValueNotAvailable ? 0 : list[i].used_bytes;
+      bytes[list[i].pid] = std::max(bytes[list[i].pid], used);  // one process may stand in several lists
+    }
+    return nvml::kSuccess;
+  }
+  return nvml::kInsufficientSize;
+}
+
+// Mean of each process's samples of the last second.
+std::map<unsigned, double> utilisation_of(nvml::Device handle) {
+  std::map<unsigned, double> sums;
+  if (!library.process_utilization) return sums;
+  const unsigned long long since_us = (system::wall_ms() - 1000) * 1000;
+  unsigned count = 0;
+  library.process_utilization(handle, nullptr, &count, since_us);
+  if (count == 0) return sums;
+  std::vector<nvml::ProcessUtilization> samples(count);
+  if (library.process_utilization(handle, samples.data(), &count, since_us) != nvml::kSuccess) return sums;
+  std::map<unsigned, unsigned> counts;
+  for (unsigned i = 0; i < count && i < samples.size(); ++i) {
+    if (samples[i].pid == 0 || samples[i].sm > 100) continue;
+    sums[samples[i].pid] += samples[i].sm;
+    ++counts[samples[i].pid];
+  }
+  for (auto& [pid, sum] : sums) sum /= counts[pid];
+  return sums;
+}
+
+AccelResult process_information(ProcessInformation* out, std::size_t max, std::size_t* count) {
+  const std::lock_guard lock(mutex);
+  *count = 0;
+  for (const Card& card : cards) {
+    std::map<unsigned, std::uint64_t> bytes;
+    int code = list_processes(library.compute_processes, card.handle, bytes);
+    if (code == nvml::kSuccess) {
+      list_processes(library.mps_processes, card.handle, bytes);
+      list_processes(library.graphics_processes, card.handle, bytes);
+    }
+    note_loss(card, code);
+    if (bytes.empty()) continue;
+    const auto utilisation = utilisation_of(card.handle);
+    for (const auto& [pid, used] : bytes) {
+      if (*count == max) return ACCEL_SUCCESS;
+      ProcessInformation& process = out[(*count)++];
+      process = {};
+      put(process.processId, std::to_string(pid));
+      put(process.deviceUUID, card.uuid);
+      process.memoryUsedBytes = used;
+      process.memoryReservedBytes = used;
+      if (const auto found = utilisation.find(pid); found != utilisation.end())
+        process.computeUtilizationPercent = found->second;
+    }
+  }
+  return ACCEL_SUCCESS;
+}
+
+AccelResult device_metrics(const char** uuids, std::size_t count, DeviceMetrics* out) {
+  const std::lock_guard lock(mutex);
+  for (std::size_t i = 0; i < count; ++i) {
+    DeviceMetrics& metrics = out[i];
+    metrics = {};
+    put(metrics.deviceUUID, uuids[i]);
+    const Card* card = card_of(uuids[i]);
+    if (!card) continue;
+    nvml::Utilization use{};
+    if (library.utilization && library.utilization(card->handle, &use) == nvml::kSuccess)
+      metrics.utilizationPercent = use.gpu;
+    nvml::Memory memory{};
+    if (library.memory(card->handle, &memory) == nvml::kSuccess) metrics.memoryUsedBytes = memory.used;
+    unsigned value = 0;
+    constexpr int kGpuSensor = 0;
+    if (library.temperature && library.temperature(card->handle, kGpuSensor, &value) == nvml::kSuccess)
+      metrics.temperatureCelsius = value;
+    if (library.power && library.power(card->handle, &value) == nvml::kSuccess)
+      metrics.powerUsageWatts = value / 1000.0;
+    constexpr int kSent = 0, kReceived = 1;  // KB/s over the last 20 ms
+    if (library.pcie_throughput && library.pcie_throughput(card->handle, kSent, &value) == nvml::kSuccess)
+      metrics.pcieTxBytes = std::uint64_t{value} * 1000;
+    if (library.pcie_throughput && library.pcie_throughput(card->handle, kReceived, &value) == nvml::kSuccess)
+      metrics.pcieRxBytes = std::uint64_t{value} * 1000;
+  }
+  return ACCEL_SUCCESS;
+}
+
+AccelResult poll_events(AccelEvent* out, std::size_t max, std::size_t* count) {
+  const std::lock_guard lock(mutex);
+  *count = 0;
+  if (!events && library.event_set && library.register_events && library.wait_event &&
+      library.event_set(&events) == nvml::kSuccess)
+    for (const Card& card : cards)
+      library.register_events(card.handle, nvml::kEventXidCritical | nvml::kEventDoubleBitEcc, events);
+  for (; *count < max && !pending_events.empty(); pending_events.erase(pending_events.begin()))
+    out[(*count)++] = pending_events.front();
+  nvml::EventData data{};
+  while (events && *count < max && library.wait_event(events, &data, 0) == nvml::kSuccess) {
+    AccelEvent& event = out[(*count)++];
+    event = {};
+    event.structSize = sizeof event;
+    event.kind = data.type == nvml::kEventXidCritical ? ACCEL_EVENT_XID : ACCEL_EVENT_ECC;
+    event.code = data.data;
+    put(event.deviceUUID, text_from<nvml::kUuidBufferV2>(library.uuid, data.device));
+  }
+  return ACCEL_SUCCESS;
+}
+
+AccelResult device_files(const char* uuid, MountPath* out, std::size_t max, std::size_t* count) {
+  const std::lock_guard lock(mutex);
+  *count = 0;
+  const Card* card = card_of(uuid);
+  if (!card) return ACCEL_ERROR_NOT_FOUND;
+  const std::string base = directory();
+  std::vector<std::string> files = {node_of(*card), base + "/nvidiactl", base + "/nvidia-uvm",
+                                    base + "/nvidia-uvm-tools"};
+  if (card->mig) {
+    files.push_back(base + "/nvidia" + std::to_string(card->minor));
+    files.push_back(capability_file(*card, ""));
+    files.push_back(capability_file(*card, "/ci" + std::to_string(card->compute_instance)));
+  }
+  for (const std::string& file : files) {
+    if (file.empty() || !is_file(file) || *count == max) continue;
+    MountPath& path = out[(*count)++];
+    path = {};
+    put(path.hostPath, file);
+    put(path.guestPath, file);
+  }
+  return ACCEL_SUCCESS;
+}
+
+AccelResult no_assign(const char*, const char*, PartitionResult*) { return ACCEL_ERROR_NOT_SUPPORTED; }
+AccelResult no_remove(const char*, const char*) { return ACCEL_ERROR_NOT_SUPPORTED; }
+AccelResult no_memory_limit(const char*, std::uint64_t) { return ACCEL_ERROR_NOT_SUPPORTED; }
+AccelResult no_compute_limit(const char*, std::uint32_t) { return ACCEL_ERROR_NOT_SUPPORTED; }
+AccelResult no_snapshot(SnapshotContext*) { return ACCEL_ERROR_NOT_SUPPORTED; }
+AccelResult no_mounts(MountPath*, std::size_t, std::size_t* count) {
+  *count = 0;
+  return ACCEL_ERROR_NOT_SUPPORTED;
+}
+
+const AccelExtension kExtension = {sizeof(AccelExtension), ACCEL_EXTENSION_VERSION, poll_events, device_files};
+
+}  // namespace
+
+Provider nvidia_provider() {
+  Provider provider;
+  provider.name = "NVIDIA (NVML)";
+  provider.init = init;
+  provider.shutdown = shutdown;
+  provider.device_count = device_count;
+  provider.all_devices = all_devices;
+  provider.topology = topology;
+  provider.assign_partition = no_assign;
+  provider.remove_partition = no_remove;
+  provider.set_memory_hard_limit = no_memory_limit;
+  provider.set_compute_hard_limit = no_compute_limit;
+  provider.snapshot = no_snapshot;
+  provider.resume = no_snapshot;
+  provider.process_information = process_information;
+  provider.device_metrics = device_metrics;
+  provider.mount_libraries = no_mounts;
+  provider.extension = &kExtension;
+  provider.trouble = [] { return trouble.c_str(); };
+  return provider;
+}
+
+}  // namespace tensor_fusion::device
