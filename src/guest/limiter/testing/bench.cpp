@@ -1,0 +1,41 @@
+#include "guest/limiter/testing/bench.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace tensor_fusion::guest::limiter::testing {
+
+BenchDriver::BenchDriver(const std::string& machine) {
+  const std::string simulator = kBuild + "/sim";
+  simulated_ = std::filesystem::exists(simulator + "/libcuda.so.1") && std::getenv("TF_BENCH_STUB") == nullptr;
+  if (!simulated_) {
+    environment_ = {"LD_LIBRARY_PATH=" + kBuild + "/limiter_test"};
+    uuid_ = "GPU-00000000-0000-0000-0000-000000000000";
+    return;
+  }
+  char name[] = "/dev/shm/tensor-fusion-bench-XXXXXX";
+  if (mkdtemp(name) != nullptr) state_ = name;
+  environment_ = {"LD_LIBRARY_PATH=" + simulator, "TENSOR_FUSION_SIM=" + machine, "TENSOR_FUSION_SIM_DIR=" + state_,
+                  "HOME=/tmp"};
+  uuid_ = run({{kLoad, "uuid"}, environment_}).value("uuid");
+}
+
+BenchDriver::~BenchDriver() {
+  if (!state_.empty()) std::filesystem::remove_all(state_);
+}
+
+Job load(const BenchDriver& driver, const TestSlice* slice, std::vector<std::string> arguments) {
+  Job job;
+  job.command = {kLoad};
+  job.command.insert(job.command.end(), arguments.begin(), arguments.end());
+  job.environment = driver.environment();
+  if (slice != nullptr) {
+    job.environment.push_back("LD_PRELOAD=" + kLibrary);
+    job.environment.push_back("TENSOR_FUSION_SLICE=" + slice->directory());
+  }
+  return job;
+}
+
+}  // namespace tensor_fusion::guest::limiter::testing

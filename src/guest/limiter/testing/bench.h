@@ -1,0 +1,33 @@
+#pragma once
+// What the benchmarks of the limiter share: the driver to measure on, and one run of the load program with or without it.
+#include <string>
+#include <vector>
+
+#include "guest/limiter/testing/slice.h"
+
+namespace tensor_fusion::guest::limiter::testing {
+
+inline const std::string kBuild = TF_BUILD_FOLDER;
+inline const std::string kLibrary = kBuild + "/lib/libtensor_fusion_limiter.so";
+inline const std::string kLoad = kBuild + "/limiter_test/load";
+
+// A machine of the simulated GPU of its own, or the stub driver where the simulated one is not built.
+class BenchDriver {
+ public:
+  explicit BenchDriver(const std::string& machine = "1xh100");
+  ~BenchDriver();
+  bool simulated() const { return simulated_; }
+  std::string uuid() const { return uuid_; }  // of device 0, as the grant page spells it
+  std::vector<std::string> environment() const { return environment_; }
+
+ private:
+  bool simulated_ = false;
+  std::string state_;
+  std::string uuid_;
+  std::vector<std::string> environment_;
+};
+
+// `slice` null: without the limiter.
+Job load(const BenchDriver& driver, const TestSlice* slice, std::vector<std::string> arguments);
+
+}  // namespace tensor_fusion::guest::limiter::testing

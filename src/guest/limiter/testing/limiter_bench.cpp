@@ -1,0 +1,79 @@
+// What the limiter adds to a call: instructions counted by callgrind (two lengths of the same run, so that start-up
+// cancels out, with and without the limiter), nanoseconds of CPU beside them, and what eight threads cost each other.
+#include <cstdio>
+#include <cstdlib>
+
+#include "guest/limiter/testing/bench.h"
+
+using namespace tensor_fusion::guest::limiter::testing;
+
+namespace {
+
+constexpr int kShort = 20'000;
+constexpr int kLong = 120'000;
+
+// Instructions of one run under callgrind, which reports them on standard error.
+double instructions(Job job) {
+  std::string line = "exec 2>&1; exec valgrind --tool=callgrind --callgrind-out-file=/dev/null";
+  for (const std::string& part : job.command) line += " '" + part + "'";
+  job.command = {"/bin/sh", "-c", line};
+  job.environment.push_back("PATH=/usr/local/bin:/usr/bin:/bin");
+  const Outcome outcome = run(job);
+  const std::size_t at = outcome.out.find("Collected : ");
+  if (outcome.status != 0 || at == std::string::npos) {
+    std::fprintf(stderr, "callgrind failed:\n%s\n", outcome.out.c_str());
+    std::exit(1);
+  }
+  return std::strtod(outcome.out.c_str() + at + 12, nullptr);
+}
+
+double per_call(const BenchDriver& driver, const TestSlice* slice, const char* what) {
+  const double brief = instructions(load(driver, slice, {what, std::to_string(kShort)}));
+  const double full = instructions(load(driver, slice, {what, std::to_string(kLong)}));
+  return (full - brief) / (kLong - kShort);
+}
+
+double cpu_ns(const BenchDriver& driver, const TestSlice* slice, const char* what, const char* count, const char* threads) {
+  double best = 0;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const Outcome outcome = run(load(driver, slice, {what, count, threads}));
+    const double value = std::strtod(outcome.value("cpu_ns").c_str(), nullptr);
+    if (value > 0 && (best == 0 || value < best)) best = value;
+  }
+  return best;
+}
+
+}  // namespace
+
+int main() {
+  const BenchDriver driver;
+  std::printf("driver: %s\n", driver.simulated() ? "simulated GPU" : "stub (the simulated GPU is not built)");
+  TestSlice free_slice({{driver.uuid(), 60ull << 30, 0, true, 10000}});
+  TestSlice limited_slice({{driver.uuid(), 60ull << 30, 0, false, 10000}});
+  free_slice.start_hypervisor();
+  limited_slice.start_hypervisor();
+
+  const double plain = per_call(driver, nullptr, "launches");
+  const double unlimited = per_call(driver, &free_slice, "launches");
+  const double limited = driver.simulated() ? per_call(driver, &limited_slice, "launches") : 0;
+  const double plain_alloc = per_call(driver, nullptr, "allocs");
+  const double alloc = per_call(driver, &free_slice, "allocs");
+  std::printf("instructions per launch: %.0f plain, %.0f unlimited, %.0f limited\n", plain, unlimited, limited);
+  std::printf("instructions per alloc+free: %.0f plain, %.0f with the limiter\n", plain_alloc, alloc);
+
+  const TestSlice* gated = driver.simulated() ? &limited_slice : &free_slice;
+  const double plain_one = cpu_ns(driver, nullptr, "launches", "400000", "1");
+  const double plain_eight = cpu_ns(driver, nullptr, "launches", "400000", "8");
+  const double free_one = cpu_ns(driver, &free_slice, "launches", "400000", "1");
+  const double one = cpu_ns(driver, gated, "launches", "400000", "1");
+  const double eight = cpu_ns(driver, gated, "launches", "400000", "8");
+  std::printf("CPU ns per launch: %.0f plain, %.0f unlimited, %.0f limited; eight threads: %.0f plain, %.0f limited\n",
+              plain_one, free_one, one, plain_eight, eight);
+  std::printf("CPU ns per alloc+free: %.0f plain, %.0f with the limiter\n",
+              cpu_ns(driver, nullptr, "allocs", "200000", "1"), cpu_ns(driver, &free_slice, "allocs", "200000", "1"));
+  std::printf(
+      "bench limiter: launch_unlimited_instructions=%.0f launch_limited_instructions=%.0f alloc_free_instructions=%.0f "
+      "threads8_ratio=%.2f\n",
+      unlimited - plain, limited - plain, alloc - plain_alloc, eight / one);
+  return 0;
+}
