@@ -65,6 +65,7 @@ enum class RelocationTarget : std::uint8_t { global, function };
 struct Relocation {
   std::size_t offset = 0;  // where in the bytes
   std::size_t width = 8;   // bytes written there
+  int shift = 0;           // the address is shifted right by so many bits first: a width of 1 stores one byte of it
   RelocationTarget target = RelocationTarget::global;
   std::size_t index = 0;   // global: position in Module::globals(); function: function number
   std::int64_t addend = 0;
