@@ -91,7 +91,7 @@ Profile h100() {
   p.architecture = Architecture::hopper;
   p.capability_major = 9; p.capability_minor = 0;
   p.pci_device_id = 0x233010de; p.pci_subsystem_id = 0x16c110de;
-  p.memory_bytes = 81079 * kMi; p.context_overhead_bytes = 400 * kMi;
+  p.memory_bytes = 81079 * kMi; p.memory_reserved_bytes = 480 * kMi; p.context_overhead_bytes = 400 * kMi;
   p.memory_bus_bits = 5120; p.l2_bytes = 50 * kMi;
   p.sm_count = 132; p.cores_per_sm = 128; p.max_threads_per_sm = 2048;
   p.shared_bytes_per_sm = 228 * 1024; p.shared_bytes_per_block_optin = 227 * 1024; p.shared_bytes_reserved_per_block = 1024;
@@ -112,7 +112,7 @@ Profile h200() {
   put(p.name, "NVIDIA H200");
   put(p.board_part_number, "699-2G520-0287-000");
   p.pci_device_id = 0x233510de;
-  p.memory_bytes = 143156 * kMi;
+  p.memory_bytes = 143156 * kMi; p.memory_reserved_bytes = 615 * kMi;
   p.memory_bus_bits = 6144;
   p.memory_clock_mhz = 3201;
   p.memory_gb_per_s = 4917;
@@ -129,7 +129,7 @@ Profile a100() {
   p.architecture = Architecture::ampere;
   p.capability_major = 8; p.capability_minor = 0;
   p.pci_device_id = 0x20b010de; p.pci_subsystem_id = 0x144e10de;
-  p.memory_bytes = 40442 * kMi; p.context_overhead_bytes = 360 * kMi; p.bar1_bytes = 64 * kGi;
+  p.memory_bytes = 40442 * kMi; p.memory_reserved_bytes = 518 * kMi; p.context_overhead_bytes = 360 * kMi; p.bar1_bytes = 64 * kGi;
   p.memory_bus_bits = 5120; p.l2_bytes = 40 * kMi;
   p.sm_count = 108; p.cores_per_sm = 64; p.max_threads_per_sm = 2048;
   p.shared_bytes_per_sm = 164 * 1024; p.shared_bytes_per_block_optin = 163 * 1024; p.shared_bytes_reserved_per_block = 1024;
@@ -151,7 +151,7 @@ Profile l40s() {
   p.architecture = Architecture::ada;
   p.capability_major = 8; p.capability_minor = 9;
   p.pci_device_id = 0x26b910de; p.pci_subsystem_id = 0x185110de;
-  p.memory_bytes = 45468 * kMi; p.context_overhead_bytes = 330 * kMi; p.bar1_bytes = 64 * kGi;
+  p.memory_bytes = 45468 * kMi; p.memory_reserved_bytes = 600 * kMi; p.context_overhead_bytes = 330 * kMi; p.bar1_bytes = 64 * kGi;
   p.memory_bus_bits = 384; p.l2_bytes = 96 * kMi;
   p.sm_count = 142; p.cores_per_sm = 128; p.max_threads_per_sm = 1536; p.max_blocks_per_sm = 24;
   p.shared_bytes_per_sm = 100 * 1024; p.shared_bytes_per_block_optin = 99 * 1024; p.shared_bytes_reserved_per_block = 1024;

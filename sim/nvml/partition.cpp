@@ -208,7 +208,11 @@ Return nvmlDeviceGetGpuInstanceRemainingCapacity(abi::Device handle, unsigned id
     const device::MigProfile* m = by_id(t.profile, id);
     if (out == nullptr || m == nullptr) return abi::kInvalidArgument;
     // How many more fit side by side: placements that do not overlap, from the top.
-    unsigned count = 0, last = ~0u;
+    unsigned count = 0, last = ~0u, left = m->max_instances, slices = t.profile.mig_compute_slices;
+    for (const auto& gi : device::gpu_instances(t.machine, t.device)) {
+      left -= gi.profile_id == id ? 1 : 0;
+      slices -= by_id(t.profile, gi.profile_id)->compute_slices;
+    }
     auto starts = device::free_placements(t.machine, t.device, id);
     std::sort(starts.rbegin(), starts.rend());
     for (const unsigned start : starts) {
@@ -216,7 +220,7 @@ Return nvmlDeviceGetGpuInstanceRemainingCapacity(abi::Device handle, unsigned id
       ++count;
       last = start;
     }
-    *out = count;
+    *out = std::min({count, left, slices / m->compute_slices});
     return abi::kSuccess;
   });
 }
