@@ -75,6 +75,11 @@ int visit(dl_phdr_info* info, std::size_t, void* argument) {
   return 1;
 }
 
+int read_count(dl_phdr_info* info, std::size_t, void* argument) {
+  *static_cast<std::uint64_t*>(argument) = info->dlpi_adds;
+  return 1;
+}
+
 bool usable(const Tables& tables, std::uint32_t index, const char* name) {
   const auto& symbol = tables.symbols[index];
   const bool hidden_version = tables.versions != nullptr && (tables.versions[index] & 0x8000) != 0;
@@ -114,6 +119,12 @@ bool find_object(const char* name, int nth, Object& found) {
   search.skip = nth;
   search.found = &found;
   return dl_iterate_phdr(visit, &search) == 1;
+}
+
+std::uint64_t load_count() {
+  std::uint64_t count = 0;
+  dl_iterate_phdr(read_count, &count);
+  return count;
 }
 
 bool object_of(const void* address, Object& found) {

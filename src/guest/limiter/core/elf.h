@@ -21,6 +21,7 @@ struct Object {
 
 // The n-th loaded object whose soname (or, without one, file name) starts with `name`.
 bool find_object(const char* name, int nth, Object& found);
+std::uint64_t load_count();  // objects ever loaded: unchanged means that nothing new has to be looked for
 bool object_of(const void* address, Object& found);
 
 // The address of an exported, defined symbol of this object; the default version when it has several. Null when none.

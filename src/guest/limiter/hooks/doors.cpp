@@ -26,6 +26,7 @@ std::atomic<Place*> g_places{nullptr};
 Mutex g_mutex;
 Object g_driver_object;
 Object g_management_object;
+std::uint64_t g_looked_at = 0;  // load_count() when everything loaded had been looked at
 bool g_driver_found = false;
 bool g_management_found = false;
 bool g_driver_mapped = false;
@@ -124,7 +125,7 @@ void map_drivers() {
   }
 }
 
-// A pointer that is in the map's range of possibilities but not in the map: a copy of the driver loaded later.
+// A pointer that is not in the map although its name could be the driver's: of a copy of the driver loaded later?
 void map_late_copy(void* real) {
   Object object;
   if (g_driver_object.contains(real) || g_management_object.contains(real) || !object_of(real, object)) return;
@@ -160,14 +161,19 @@ bool resolve_management() {
 
 void* translate(void* real, bool driver_name) {
   if (real == nullptr) return nullptr;
-  if (driver_name) {
+  std::uint32_t found = row_at(real);
+  if (found == kNoRow && driver_name) {
     if (resolve_slice() == Stage::passing) return real;
+    const std::uint64_t loaded = load_count();
     Guard guard(g_mutex);
-    look_for_driver();
-    map_drivers();
-    if (row_at(real) == kNoRow) map_late_copy(real);
+    if (loaded != g_looked_at) {
+      look_for_driver();
+      map_drivers();
+      if (row_at(real) == kNoRow) map_late_copy(real);
+      g_looked_at = loaded;
+    }
+    found = row_at(real);
   }
-  const std::uint32_t found = row_at(real);
   return found == kNoRow ? real : row(found).hook;
 }
 
