@@ -33,6 +33,7 @@ std::string Nvml::load() {
   find(library, vbios, "nvmlDeviceGetVbiosVersion");
   find(library, memory, "nvmlDeviceGetMemoryInfo");
   find(library, pci, "nvmlDeviceGetPciInfo_v3");
+  find(library, numa, "nvmlDeviceGetNumaNodeId");
   find(library, pcie_generation, "nvmlDeviceGetMaxPcieLinkGeneration");
   find(library, pcie_width, "nvmlDeviceGetMaxPcieLinkWidth");
   find(library, pcie_throughput, "nvmlDeviceGetPcieThroughput");

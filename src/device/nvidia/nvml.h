@@ -22,6 +22,7 @@ struct Nvml {
   int (*vbios)(nvml::Device, char*, unsigned) = nullptr;
   int (*memory)(nvml::Device, nvml::Memory*) = nullptr;
   int (*pci)(nvml::Device, nvml::PciInfo*) = nullptr;
+  int (*numa)(nvml::Device, unsigned*) = nullptr;
   int (*pcie_generation)(nvml::Device, unsigned*) = nullptr;
   int (*pcie_width)(nvml::Device, unsigned*) = nullptr;
   int (*pcie_throughput)(nvml::Device, int, unsigned*) = nullptr;

@@ -155,6 +155,8 @@ std::string capability_file(const Card& card, const std::string& below) {
 }
 
 int numa_of(nvml::Device handle) {
+  unsigned known = 0;
+  if (library.numa && library.numa(handle, &known) == nvml::kSuccess) return static_cast<int>(known);
   nvml::PciInfo pci{};
   if (!library.pci || library.pci(handle, &pci) != nvml::kSuccess) return -1;
   char path[96];
