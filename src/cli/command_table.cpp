@@ -8,7 +8,7 @@ namespace {
 using enum OptionKind;
 
 constexpr std::string_view kGpuHelp =
-    "use this GPU: its index, its UUID, or its model name (`h100`); may be given more than once";
+    "use this GPU: its index, or its UUID or the beginning of it; may be given more than once";
 
 constexpr std::array kGlobal{
     Option{"state", '\0', kValue, "FOLDER",
@@ -85,6 +85,7 @@ constexpr std::array kBenchOptions{
 constexpr std::array kHypervisorOptions{
     Option{"foreground", 'f', kFlag, "", "stay in the foreground (what systemd wants); this is also the default"},
     Option{"idle-exit", '\0', kFlag, "", "end by itself when no slice has been left for a while; `run` starts it so"},
+    Option{"accelerator-lib", '\0', kValue, "FILE", "a vendor's provider library instead of the built-in one for NVIDIA", Offer::kFiles},
     Option{"stop", '\0', kFlag, "", "ask the running hypervisor to end; slices keep their last limits"},
 };
 

@@ -1,15 +1,36 @@
 #include "cli/hypervisor.h"
 
+#include "base/version.h"
+#include "node/hypervisor/hypervisor.h"
+
 namespace tensor_fusion::cli {
+namespace {
+
+constexpr std::uint64_t kIdleExitMs = 60'000;
+
+int stop_running(const Context& context) {
+  auto client = context.connect();
+  if (!client && client.error().code == base::ErrorCode::kUnavailable) {
+    return context.fail(exit_code_of(base::ErrorCode::kNotFound), "no hypervisor runs on " + context.state());
+  }
+  if (!client) return context.fail(client.error());
+  if (auto stopped = client->stop(); !stopped) return context.fail(stopped.error());
+  return kExitOk;
+}
+
+}  // namespace
 
 int run_hypervisor(const Context& context) {
-  if (context.invocation().has("stop")) {
-    auto client = context.connect();
-    if (!client) return context.fail(client.error());
-    if (auto stopped = client->stop(); !stopped) return context.fail(stopped.error());
-    return kExitOk;
-  }
-  return context.fail(kExitProblem, "the hypervisor is not part of this build");
+  if (context.invocation().has("stop")) return stop_running(context);
+  node::hypervisor::HypervisorOptions options;
+  options.state = context.state();
+  options.accelerator_library = context.invocation().value("accelerator-lib").value_or("");
+  options.idle_exit_ms = context.invocation().has("idle-exit") ? kIdleExitMs : 0;
+  options.version = base::kVersion;
+  auto hypervisor = node::hypervisor::Hypervisor::make(std::move(options));
+  if (!hypervisor) return context.fail(hypervisor.error());
+  if (auto ended = (*hypervisor)->run(); !ended) return context.fail(ended.error());
+  return kExitOk;
 }
 
 }  // namespace tensor_fusion::cli
