@@ -5,8 +5,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <climits>
+#include <optional>
+#include <vector>
 
 #include "sim/device/kill_point.h"
 #include "sim/device/local.h"
@@ -22,9 +26,10 @@ struct Asker {
   State* state;
   EngineId engine;
   std::uint64_t now;
-  const EngineSet* visited;
+  std::uint64_t floor;                     // no engine of the group has an event before this
   std::array<std::uint64_t, 2> members{};  // of this advance
-  EngineId lagging = 0;
+  std::uint64_t horizon = ~std::uint64_t{0};
+  std::optional<EngineId> lagging;
 };
 
 // When an item of a context outside the waiting one was finished (ForeignDone).
@@ -48,10 +53,12 @@ std::uint64_t foreign_done(void* user, ContextId id, Ticket ticket, std::uint32_
     const std::uint64_t end = item.end_ns.load(std::memory_order_acquire);
     return context.tails[lane].load(std::memory_order_acquire) < number + kLaneDepth ? end : 0;
   }
-  if (engine != asker.engine && !asker.visited->has(engine) &&
-      asker.state->engines[engine].clock_ns.load(std::memory_order_acquire) < asker.now) {
-    asker.lagging = engine;
-    return kAskAgain;
+  if (engine != asker.engine) {
+    const std::uint64_t clock = asker.state->engines[engine].clock_ns.load(std::memory_order_acquire);
+    if (clock < asker.now) {
+      asker.lagging = engine;
+      asker.horizon = std::min(asker.horizon, std::max(clock, asker.floor));
+    }
   }
   return kNotFinished;
 }
@@ -65,16 +72,17 @@ std::uint64_t foreign_done(void* user, ContextId id, Ticket ticket, std::uint32_
 
 struct Pass {
   ClockOutcome outcome;
-  bool ask_again = false;
-  EngineId lagging = 0;
+  bool held = false;
+  std::uint64_t next_ns = 0;
+  std::optional<EngineId> lagging;
 };
 
-Pass one_pass(Machine& machine, EngineId id, std::uint64_t now, const EngineSet& visited) {
+Pass one_pass(Machine& machine, EngineId id, std::uint64_t now, std::uint64_t floor) {
   State& state = machine.state();
   Transaction change(state, id);
   EngineRecord& engine = change.engine();
   auto& scratch = machine.local().scratch(id);
-  Asker asker{&state, id, now, &visited, {}, 0};
+  Asker asker{&state, id, now, floor, {}, ~std::uint64_t{0}, {}};
 
   CoreScratch& core_scratch = scratch.core;
   core_scratch.count = 0;
@@ -108,6 +116,7 @@ Pass one_pass(Machine& machine, EngineId id, std::uint64_t now, const EngineSet&
   view.members = &scratch.members;
   view.foreign_done = &foreign_done;
   view.user = &asker;
+  view.horizon_ns = &asker.horizon;
   view.device_ring = engine.device_ring;
   view.process_ring = engine.process_ring;
   view.scratch = &core_scratch;
@@ -115,7 +124,8 @@ Pass one_pass(Machine& machine, EngineId id, std::uint64_t now, const EngineSet&
   kill_point();
 
   Pass pass;
-  pass.ask_again = advanced.ask_again;
+  pass.held = advanced.held;
+  pass.next_ns = advanced.next_ns;
   pass.lagging = asker.lagging;
   pass.outcome.clock_ns = change.core().clock_ns;
   pass.outcome.stalled = advanced.stalled;
@@ -142,26 +152,45 @@ Pass one_pass(Machine& machine, EngineId id, std::uint64_t now, const EngineSet&
 
 }  // namespace
 
-ClockOutcome advance_engine(Machine& machine, EngineId engine, std::uint64_t now, EngineSet& visited) {
-  visited.add(engine);
+// Engines that wait for each other move in turns, none beyond what the others have settled; when all stand, the next
+// event of any of them is the next of all.
+ClockOutcome advance_engine(Machine& machine, EngineId engine, std::uint64_t now) {
+  Pass own = one_pass(machine, engine, now, 0);
+  if (!own.held) [[likely]] return own.outcome;
+  std::vector<EngineId> group{engine};
+  std::uint64_t floor = 0;
   for (;;) {
-    const Pass pass = one_pass(machine, engine, now, visited);
-    if (!pass.ask_again) return pass.outcome;
-    advance_engine(machine, pass.lagging, now, visited);
+    bool moved = false;
+    std::uint64_t next = ~std::uint64_t{0};
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const std::uint64_t before = machine.state().engines[group[i]].clock_ns.load(std::memory_order_acquire);
+      const Pass pass = one_pass(machine, group[i], now, floor);
+      if (i == 0) own = pass;
+      if (pass.held) next = std::min(next, pass.next_ns);
+      if (pass.held && pass.lagging && std::find(group.begin(), group.end(), *pass.lagging) == group.end()) {
+        group.push_back(*pass.lagging);
+        moved = true;
+      }
+      moved = moved || pass.outcome.clock_ns > before;
+    }
+    if (!own.held) return own.outcome;
+    if (moved) continue;
+    if (next <= floor || next == ~std::uint64_t{0}) {  // held by an engine that owes a duration
+      own.outcome.stalled = true;
+      own.outcome.stalled_process = machine.process_slot();
+      return own.outcome;
+    }
+    floor = std::min(next, now);
   }
 }
 
 ClockOutcome advance_and_reap(Machine& machine, EngineId engine, std::uint64_t now) {
-  EngineSet visited;
-  ClockOutcome outcome = advance_engine(machine, engine, now, visited);
+  ClockOutcome outcome = advance_engine(machine, engine, now);
   State& state = machine.state();
   std::uint64_t due = state.next_reap_ns.load(std::memory_order_relaxed);
   const bool time = now >= due && state.next_reap_ns.compare_exchange_strong(due, now + kReapPeriodNs);
   if (time || (outcome.stalled && !machine.process_alive(outcome.stalled_process))) {
-    if (reap_dead(machine) != 0) {
-      EngineSet again;
-      outcome = advance_engine(machine, engine, now, again);
-    }
+    if (reap_dead(machine) != 0) outcome = advance_engine(machine, engine, now);
   }
   return outcome;
 }

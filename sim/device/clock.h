@@ -1,20 +1,10 @@
 #pragma once
 // The clock over the shared file: gathers what is active on an engine, runs the pure core, commits.
-#include <array>
 #include <cstdint>
 
 #include "sim/device/state.h"
 
 namespace tensor_fusion::sim::device {
-
-class EngineSet {
- public:
-  [[nodiscard]] bool has(EngineId e) const { return ((words_[e >> 6] >> (e & 63)) & 1) != 0; }
-  void add(EngineId e) { words_[e >> 6] |= std::uint64_t{1} << (e & 63); }
-
- private:
-  std::array<std::uint64_t, kMaxEngines / 64> words_{};
-};
 
 struct ClockOutcome {
   std::uint64_t clock_ns = 0;
@@ -22,8 +12,8 @@ struct ClockOutcome {
   std::uint32_t stalled_process = 0;  // slot of the process that owes a duration
 };
 
-// One engine to `now`, engines that its lanes wait for first. `visited` are those already being advanced.
-ClockOutcome advance_engine(Machine& machine, EngineId engine, std::uint64_t now, EngineSet& visited);
+// One engine to `now`, together with those that its lanes wait for.
+ClockOutcome advance_engine(Machine& machine, EngineId engine, std::uint64_t now);
 // As Machine::advance, with the outcome; also reaps the dead from time to time.
 ClockOutcome advance_and_reap(Machine& machine, EngineId engine, std::uint64_t now);
 

@@ -68,7 +68,6 @@ class Run {
   EngineCore& core_;
   CoreScratch& s_;
   bool finished_any_ = false;
-  bool ask_again_ = false;
 };
 
 void Run::clear_status(unsigned m, unsigned l) {
@@ -137,10 +136,6 @@ std::uint64_t Run::dependency_time(unsigned m, const LaneItem& item) {
   const std::uint64_t time =
       e_.foreign_done == nullptr ? 0 : e_.foreign_done(e_.user, item.after_context, item.after_ticket, &here);
   if (here != kNobody) return by_count(*member(here).core);
-  if (time == kAskAgain) {
-    ask_again_ = true;
-    return kNotFinished;
-  }
   return time;
 }
 
@@ -494,13 +489,12 @@ Advanced Run::until(std::uint64_t now) {
     settle_blocked();
     schedule();
     start_copies();
-    if (ask_again_) {
-      result.ask_again = true;
-      break;
-    }
     const std::uint64_t next = next_event();
-    if (next > now) {
-      account(now);
+    const std::uint64_t limit = e_.horizon_ns == nullptr ? now : std::max(core_.clock_ns, std::min(now, *e_.horizon_ns));
+    if (next > limit) {
+      account(limit);
+      result.held = limit < now;
+      result.next_ns = next;
       break;
     }
     if (next == core_.clock_ns) {

@@ -100,11 +100,10 @@ struct MemberView {
   std::uint32_t pid = 0;
 };
 
-// When was that item finished? Asked of contexts other than the one that waits: a time (0: long ago), kNotFinished, or
-// kAskAgain: its own engine lags behind and must be advanced first, so the simulation stops here. Sets `member_here`
-// (and its answer is ignored) when the context is a member with a core of this very engine.
+// When was that item finished? Asked of contexts other than the one that waits: a time (0: long ago) or kNotFinished.
+// Sets `member_here` (and its answer is ignored) when the context is a member with a core of this very engine. May
+// lower the view's horizon: an item of another engine is only known to be unfinished up to that engine's clock.
 inline constexpr std::uint64_t kNotFinished = ~std::uint64_t{0};
-inline constexpr std::uint64_t kAskAgain = ~std::uint64_t{0} - 1;
 using ForeignDone = std::uint64_t (*)(void* user, ContextId context, Ticket ticket, std::uint32_t* member_here);
 
 // Working memory of one advance; nothing in it outlives the call.
@@ -135,6 +134,7 @@ struct EngineView {
   std::uint32_t depth = kLaneDepth;
   ForeignDone foreign_done = nullptr;
   void* user = nullptr;
+  const std::uint64_t* horizon_ns = nullptr;  // not beyond this; may fall during the call
   RawSample* device_ring = nullptr;   // kDeviceSamples, or nullptr: no samples
   RawSample* process_ring = nullptr;  // kProcessSamples
   CoreScratch* scratch = nullptr;
@@ -144,7 +144,8 @@ struct Advanced {
   bool stalled = false;              // the clock stands before `now` because of:
   std::uint32_t member = kNobody;
   std::uint32_t lane = 0;
-  bool ask_again = false;            // … because another engine must be advanced first
+  bool held = false;                 // … or by the horizon
+  std::uint64_t next_ns = 0;         // when held: the engine's own next event
 };
 
 void init_engine_core(EngineCore& core, std::uint64_t now, const Rules& rules);

@@ -215,6 +215,29 @@ TEST(Context, a_lane_that_waits_for_another_card_goes_on_exactly_when_that_is_do
   EXPECT_EQ(a->span(third)->start_ns, b->span(second)->end_ns);
 }
 
+TEST(Context, cards_that_wait_for_each_other_in_turns_lose_no_time) {
+  const TestDirectory directory;
+  auto machine = directory.attach("3xtiny");
+  ASSERT_TRUE(machine);
+  std::vector<Context> ring;
+  for (unsigned d = 0; d < 3; ++d) ring.push_back(*Context::create(**machine, d * kEnginesPerDevice));
+  const std::uint64_t start = now_ns() + 1 * kMs;
+  Dependency before;
+  std::vector<Ticket> hops;
+  for (unsigned i = 0; i < 60; ++i) {  // a baton that goes round, beside work of each card's own
+    Context& card = ring[i % 3];
+    card.submit(0, {.kind = WorkKind::wait, .after = before, .arrival_ns = start});
+    const Ticket hop = card.submit(0, {.kind = WorkKind::compute, .duration_ns = 50'000, .width = 0.5F, .arrival_ns = start});
+    card.submit(1, {.kind = WorkKind::compute, .duration_ns = 70'000, .width = 0.5F, .arrival_ns = start});
+    before = {card.id(), hop};
+    hops.push_back(hop);
+  }
+  ASSERT_TRUE(ring[59 % 3].wait(hops.back()));
+  for (unsigned i = 0; i < 60; ++i) {
+    EXPECT_EQ(ring[i % 3].span(hops[i])->end_ns, start + (i + 1) * 50'000) << i;
+  }
+}
+
 TEST(Context, gates_and_events_reach_another_process) {
   const TestDirectory directory;
   auto machine = directory.attach("tiny");
