@@ -10,3 +10,5 @@ if(TF_TESTS AND NOT TARGET fake_accelerator)
   add_dependencies(fake_accelerator_path fake_accelerator)
 endif()
 set(ROOM_TEST_DEPENDS fake_accelerator_path)
+# The built-in NVIDIA provider's tests find the simulated management library where it has been built.
+set(ROOM_TEST_PROPERTIES ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/sim)

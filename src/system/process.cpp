@@ -148,12 +148,14 @@ std::uint64_t resident_bytes(pid_t pid) {
 }
 
 std::uint64_t cpu_ns(pid_t pid) {
-  const auto content = read_file(entry(pid, "stat"), 8192);
-  if (!content) return 0;
-  const auto fields = stat_fields(*content, nullptr);
-  if (fields.size() < 13) return 0;
-  const std::uint64_t ticks = number_from<std::uint64_t>(fields[11]) + number_from<std::uint64_t>(fields[12]);
-  return ticks * (1'000'000'000u / static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)));
+  // Nanoseconds of every thread that lives; /proc/<pid>/stat counts ticks of 10 ms.
+  std::uint64_t total = 0;
+  const std::string tasks = entry(pid, "task");
+  for (const std::string& task : list_directory(tasks)) {
+    const auto content = read_file(tasks + "/" + task + "/schedstat", 4096);
+    if (content) total += number_from<std::uint64_t>(*content);
+  }
+  return total;
 }
 
 }  // namespace tensor_fusion::system

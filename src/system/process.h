@@ -36,6 +36,6 @@ bool is_alive(pid_t pid, std::uint64_t ticks);  // same process, not a zombie
 base::Result<Fd> open_pidfd(pid_t pid);         // readable when the process has died
 base::Result<void> signal_process(int pidfd, int signal_number);
 std::uint64_t resident_bytes(pid_t pid);
-std::uint64_t cpu_ns(pid_t pid);  // user + system time of a process
+std::uint64_t cpu_ns(pid_t pid);  // of its living threads
 
 }  // namespace tensor_fusion::system

@@ -1,0 +1,38 @@
+// A claim page of any bytes: every reader and every repair stays within its bounds. The input is spread over the head
+// of the page and the first slots, where the fields are.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/reclaim.h"
+
+using namespace tensor_fusion;
+using namespace tensor_fusion::node::hypervisor;
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  static auto* bytes = static_cast<unsigned char*>(std::aligned_alloc(4096, sizeof(contract::ClaimPage)));
+  auto& page = *reinterpret_cast<contract::ClaimPage*>(bytes);
+  constexpr std::size_t kHead = 128 + 64 * contract::kMaxDevices;
+  constexpr std::size_t kSlots = 4096;
+  std::memset(bytes, 0, kHead);
+  std::memset(bytes + kSlots, 0, 4 * sizeof(contract::ClaimProcess));
+  std::memcpy(bytes, data, size < kHead ? size : kHead);
+  if (size > kHead)
+    std::memcpy(bytes + kSlots, data + kHead, std::min(size - kHead, 4 * sizeof(contract::ClaimProcess)));
+  constexpr std::uint64_t kMemory = 80ull << 30;
+  well_formed(page);
+  if (taken_slots(page).size() > contract::kMaxProcesses) std::abort();
+  for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
+    const DeviceView view = device_view(page, device, kMemory);
+    if (view.ledger_bytes > kMemory || view.used_bytes > kMemory || view.peak_bytes > kMemory) std::abort();
+    settle_wanted(page, device, 0);
+  }
+  const auto is_dead = [&](std::uint32_t slot) { return slot % 2 == 0; };
+  for (std::uint32_t slot = 0; slot < 4; ++slot) reap_slot(page, slot, is_dead);
+  for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
+    repair_lock(page, device, is_dead);
+    rebalance(page, device);
+  }
+  return 0;
+}

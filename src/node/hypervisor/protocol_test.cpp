@@ -1,0 +1,73 @@
+#include "node/hypervisor/protocol.h"
+
+#include <gtest/gtest.h>
+
+#include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/tenant_record.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+TEST(Protocol, carries_requests_without_loss) {
+  RunRequest request;
+  request.name = "a";
+  request.command = "python \"x\"\n";
+  request.vram = base::Bytes{1234567891};
+  request.compute = base::Tflops{0.0001234567};
+  request.compute_request = base::Percent{1234};
+  request.gpus = 3;
+  request.gpu = "0,2";
+  request.qos = "high";
+  request.wait_ms = 5;
+  const auto back = run_request_from(base::Json::parse(to_json(request).dump()).value());
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->vram, request.vram);
+  EXPECT_EQ(back->compute, request.compute);
+  EXPECT_EQ(back->compute_request, request.compute_request);
+  EXPECT_EQ(back->command, request.command);
+  EXPECT_EQ(back->gpu, request.gpu);
+  EXPECT_EQ(back->gpus, 3u);
+}
+
+TEST(Protocol, carries_replies_and_errors) {
+  RunReply reply;
+  reply.id = "x";
+  reply.slice_directory = "/s";
+  reply.devices.push_back({"GPU-1", 1, "m", 5, 6, 7, {"/dev/nvidia1"}});
+  reply.envs = {{"A", "b"}};
+  const auto back = run_reply_from(base::Json::parse(to_json(reply).dump()).value());
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->devices[0].device_files, reply.devices[0].device_files);
+  EXPECT_EQ(back->envs, reply.envs);
+  const auto error = run_reply_from(error_reply({base::ErrorCode::kNoCapacity, "none"}, {"GPU 0: full"}));
+  ASSERT_FALSE(error);
+  EXPECT_EQ(error.error().code, base::ErrorCode::kNoCapacity);
+  EXPECT_EQ(error.error().message, "none\n  GPU 0: full");
+}
+
+TEST(TenantRecord, is_read_by_what_a_newer_version_has_in_common) {
+  TenantRecord record;
+  record.id = record.name = "a";
+  record.devices.push_back({"GPU-1", 0, "m", 100, 50, 10, 20});
+  base::Json json = to_json(record);
+  json.set("format", 7).set("something_new", base::Json::array());
+  EXPECT_TRUE(tenant_record_from(json));
+  json.set("devices", base::Json::array());
+  EXPECT_FALSE(tenant_record_from(json));
+}
+
+TEST(EventRing, counts_the_same_trouble_instead_of_losing_the_rest) {
+  EventRing ring;
+  ring.add({.kind = "device", .tenant = "", .device = "d", .message = "Xid 79"});
+  for (int i = 0; i < 2000; ++i) ring.add({.kind = "tampered", .tenant = "t", .device = "", .message = "again"});
+  const auto events = ring.after(0);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].message, "Xid 79");
+  EXPECT_EQ(events[1].count, 2000u);
+  for (int i = 0; i < 2000; ++i) ring.add({.kind = "x", .tenant = std::to_string(i), .device = "", .message = ""});
+  EXPECT_EQ(ring.after(0).size(), EventRing::kKept);
+  EXPECT_EQ(ring.after(ring.after(0).back().sequence).size(), 0u);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor
