@@ -1,0 +1,315 @@
+// The gate on a fake driver whose device runs in real time: streams are queues of durations, events carry end times.
+#include "guest/limiter/core/gate.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "guest/limiter/core/attachment.h"
+#include "guest/limiter/core/driver.h"
+#include "guest/limiter/core/os.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint64_t kMs = 1'000'000;
+
+// One device, one context; kernels of one stream in order, streams beside each other.
+struct FakeGpu {
+  std::mutex mutex;
+  std::map<CUstream, std::uint64_t> end_of;
+  std::map<CUevent, std::uint64_t> time_of;
+  std::uintptr_t next_event = 0x1000;
+  unsigned records = 0, queries = 0;
+  bool capturing = false;
+
+  static FakeGpu& get() {
+    static FakeGpu gpu;
+    return gpu;
+  }
+  std::uint64_t run(CUstream stream, std::uint64_t ns) {
+    const std::lock_guard lock(mutex);
+    std::uint64_t& end = end_of[stream];
+    end = std::max(end, os::monotonic_ns()) + ns;
+    return end;
+  }
+};
+
+CUstream plain(CUstream stream) { return stream == nullptr ? reinterpret_cast<CUstream>(1) : stream; }
+
+CUresult event_create(CUevent* event, unsigned) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  *event = reinterpret_cast<CUevent>(gpu.next_event++);
+  return CUDA_SUCCESS;
+}
+CUresult event_record(CUevent event, CUstream stream) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  ++gpu.records;
+  gpu.time_of[event] = std::max(gpu.end_of[plain(stream)], os::monotonic_ns());
+  return CUDA_SUCCESS;
+}
+CUresult event_query(CUevent event) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  ++gpu.queries;
+  return gpu.time_of[event] <= os::monotonic_ns() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult event_elapsed(float* ms, CUevent from, CUevent to) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  *ms = static_cast<float>(static_cast<double>(static_cast<std::int64_t>(gpu.time_of[to] - gpu.time_of[from])) / 1e6);
+  return CUDA_SUCCESS;
+}
+CUresult stream_query(CUstream stream) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  return gpu.end_of[plain(stream)] <= os::monotonic_ns() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult is_capturing(CUstream, CUstreamCaptureStatus* status) {
+  *status = FakeGpu::get().capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult graph_nodes(CUgraph, CUgraphNode*, std::size_t* count) {
+  *count = 300;
+  return CUDA_SUCCESS;
+}
+
+class Gate : public ::testing::Test {
+ protected:
+  Gate() {
+    FakeGpu& gpu = FakeGpu::get();
+    gpu.end_of.clear();
+    gpu.time_of.clear();
+    gpu.records = gpu.queries = 0;
+    gpu.capturing = false;
+    g_driver.cuEventCreate = event_create;
+    g_driver.cuEventRecord = event_record;
+    g_driver.cuEventQuery = event_query;
+    g_driver.cuEventElapsedTime = event_elapsed;
+    g_driver.cuStreamQuery = stream_query;
+    g_driver.cuStreamIsCapturing = is_capturing;
+    g_driver.cuStreamIsCapturing_ptsz = is_capturing;
+    g_driver.cuGraphGetNodes = graph_nodes;
+    gate::forked();  // forget the test before
+    grant_ = static_cast<contract::GrantPage*>(page(sizeof(contract::GrantPage)));
+    claim_ = static_cast<contract::ClaimPage*>(page(sizeof(contract::ClaimPage)));
+    claim_->process_high = 1;
+    claim_->processes[0].state = contract::kSlotLive;
+    g_shared.slice.claim = claim_;
+    device_ = {0, 0, &grant_->devices[0], grant_, &claim_->devices[0], &claim_->processes[0].devices[0]};
+    granted().window_ns = 2 * kMs;
+    granted().estimate_scale = 1 << 16;
+    granted().fallback_share = 3000;
+    granted().gate = contract::kGateAdmitted | contract::kGateKnown;
+    t_current.context = 0xc0;
+    beat();
+  }
+  ~Gate() override {
+    g_shared.slice.claim = nullptr;
+    ::munmap(grant_, sizeof *grant_);
+    ::munmap(claim_, sizeof *claim_);
+  }
+  static void* page(std::size_t size) {
+    return ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  void beat() { grant_->heartbeat_ns = os::monotonic_ns() + 10'000 * kMs; }  // for as long as the test lasts
+  contract::GrantDevice& granted() { return grant_->devices[0]; }
+  const contract::ClaimProcessDevice& claimed() const { return claim_->processes[0].devices[0]; }
+
+  // What the hooks do around one launch.
+  void launch(std::uintptr_t function, std::uint64_t ns, CUstream stream = nullptr) {
+    gate::Token token = gate::before_launch(device_, stream, {reinterpret_cast<const void*>(function), 1}, false);
+    FakeGpu::get().run(plain(stream), ns);
+    if (token.word[0] != 0) gate::after_launch(token, CUDA_SUCCESS);
+  }
+  void sync(CUstream stream = nullptr) {
+    gate::before_sync(device_, stream, true, false);
+    while (stream_query(stream) != CUDA_SUCCESS) std::this_thread::yield();
+    gate::after_sync(device_, stream, true, false);
+  }
+  void teach(std::uintptr_t function, std::uint64_t ns) {
+    for (int i = 0; i < 12; ++i) {
+      launch(function, ns);
+      sync();
+    }
+  }
+  std::uint64_t measured() const { return claimed().measured_ns.load(); }
+  static double since_ms(std::uint64_t from) { return static_cast<double>(os::monotonic_ns() - from) / 1e6; }
+
+  contract::GrantPage* grant_ = nullptr;
+  contract::ClaimPage* claim_ = nullptr;
+  Device device_{};
+};
+
+TEST_F(Gate, learns_what_a_function_costs_from_its_first_launches) {
+  teach(0xf0, 300'000);
+  const std::uint64_t before = claimed().launched_ns;
+  for (int i = 0; i < 10; ++i) launch(0xf0, 300'000);
+  sync();
+  EXPECT_NEAR(static_cast<double>(claimed().launched_ns - before), 3e6, 0.4e6);
+}
+
+TEST_F(Gate, reports_all_device_time_in_markers_once_it_is_over) {
+  teach(0xf0, 200'000);
+  const std::uint64_t launched = claimed().launched_ns, before = measured();
+  for (int i = 0; i < 40; ++i) launch(0xf0, 200'000);
+  sync();
+  EXPECT_NEAR(static_cast<double>(measured() - before), 8e6, 0.3e6);
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load());
+  EXPECT_GT(claimed().launched_ns.load(), launched);
+  EXPECT_EQ(claimed().open_since_ns.load(), 0u) << "nothing is to come";
+  EXPECT_EQ(claimed().streams.load(), 0u);
+}
+
+TEST_F(Gate, places_markers_on_the_hosts_clock) {
+  teach(0xf0, 500'000);
+  const std::uint64_t from = os::monotonic_ns();
+  launch(0xf0, 500'000);
+  sync();
+  const std::uint64_t to = os::monotonic_ns();
+  const std::uint64_t n = claimed().marker_count;
+  ASSERT_GT(n, 0u);
+  const contract::Marker& marker = claimed().markers[(n - 1) % contract::kMarkers];
+  EXPECT_GE(marker.start_ns.load() + 100'000, from);
+  EXPECT_LE(marker.end_ns.load(), to + 100'000);
+  EXPECT_NEAR(static_cast<double>(marker.end_ns - marker.start_ns), 500'000, 60'000);
+}
+
+TEST_F(Gate, lets_no_more_ahead_than_the_window_and_subtracts_what_has_run) {
+  teach(0xf0, 500'000);
+  const std::uint64_t from = os::monotonic_ns();
+  for (int i = 0; i < 40; ++i) launch(0xf0, 500'000);
+  // 20 ms of work through a window of 2 ms (and one kernel more): it cannot all be queued before 17 ms have passed.
+  EXPECT_GE(since_ms(from), 14.0);
+  EXPECT_GT(claimed().held_launches.load(), 0u);
+  sync();
+  EXPECT_LE(since_ms(from), 40.0) << "and the device was not left to idle";
+}
+
+TEST_F(Gate, holds_a_launch_until_it_is_admitted_and_tells_that_it_waits) {
+  granted().gate = 0;
+  std::atomic<bool> passed{false};
+  std::thread thread([&] {
+    t_current.context = 0xc0;
+    launch(0xf0, 10'000);
+    passed = true;
+  });
+  while (claimed().blocked.load() == 0) std::this_thread::yield();
+  EXPECT_FALSE(passed);
+  EXPECT_EQ(claimed().launches.load(), 0u);
+  granted().gate = contract::kGateStep | contract::kGateAdmitted;
+  os::futex_wake(&granted().gate, 100, true);
+  thread.join();
+  EXPECT_EQ(claimed().blocked.load(), 0u);
+  EXPECT_EQ(claimed().held_launches.load(), 1u);
+}
+
+TEST_F(Gate, sends_one_launch_of_an_unknown_function_at_a_time) {
+  const std::uint64_t from = os::monotonic_ns();
+  launch(0xabc0, 6 * kMs);
+  EXPECT_LE(since_ms(from), 3.0);
+  launch(0xabc0, 6 * kMs);
+  EXPECT_GE(since_ms(from), 5.0) << "the second waits for the first measurement";
+  sync();
+}
+
+TEST_F(Gate, never_holds_a_launch_in_capture_and_makes_no_driver_call_then) {
+  teach(0xf0, 10'000);
+  FakeGpu& gpu = FakeGpu::get();
+  gpu.capturing = true;
+  gate::capture_began(nullptr, false);
+  granted().gate = 0;
+  const unsigned records = gpu.records, queries = gpu.queries;
+  const std::uint64_t launched = claimed().launched_ns;
+  for (int i = 0; i < 1000; ++i) {
+    gate::Token token = gate::before_launch(device_, nullptr, {reinterpret_cast<const void*>(0xf0), 1}, false);
+    EXPECT_EQ(token.word[0], 0u);
+  }
+  EXPECT_EQ(gpu.records, records);
+  EXPECT_EQ(gpu.queries, queries);
+  EXPECT_EQ(claimed().launched_ns.load(), launched) << "charged when the graph is launched";
+  gate::capture_ended(nullptr, false);
+}
+
+TEST_F(Gate, charges_a_graph_launch_by_the_executable_graph) {
+  const auto exec = reinterpret_cast<CUgraphExec>(0xe0);
+  gate::graph_instantiated(device_, exec, nullptr);
+  for (int i = 0; i < 12; ++i) {
+    gate::Token token = gate::before_graph_launch(device_, exec, nullptr, false);
+    FakeGpu::get().run(plain(nullptr), kMs);
+    if (token.word[0] != 0) gate::after_launch(token, CUDA_SUCCESS);
+    sync();
+  }
+  const std::uint64_t before = claimed().launched_ns;
+  gate::Token token = gate::before_graph_launch(device_, exec, nullptr, false);
+  EXPECT_NEAR(static_cast<double>(claimed().launched_ns - before), 1e6, 0.2e6);
+  if (token.word[0] != 0) gate::after_launch(token, CUDA_SUCCESS);
+  gate::graph_destroyed(exec);
+}
+
+TEST_F(Gate, refills_at_the_fallback_share_when_the_heartbeat_is_old_and_does_not_hang) {
+  teach(0xf0, 500'000);
+  grant_->heartbeat_ns = os::monotonic_ns() - 2 * contract::kHeartbeatLateNs;
+  granted().gate = 0;  // shut by the last word of the hypervisor
+  const std::uint64_t from = os::monotonic_ns();
+  std::uint64_t launched = 0;
+  while (since_ms(from) < 400) {
+    launch(0xf0, 500'000);
+    ++launched;
+  }
+  const double share = static_cast<double>(launched) * 0.5 / since_ms(from) * 100;
+  EXPECT_NEAR(share, 30, 5);
+  beat();
+  granted().gate = contract::kGateAdmitted | contract::kGateKnown;
+  launch(0xf0, 500'000);
+  sync();
+}
+
+TEST_F(Gate, counts_launches_of_many_threads_and_loses_none) {
+  teach(0xf0, 1'000);
+  granted().window_ns = 10'000 * kMs;
+  const std::uint64_t before = claimed().launches;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      t_current.context = 0xc0;
+      const auto stream = reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(0x5000 + 0x100 * t));
+      for (int i = 0; i < 20'000; ++i) launch(0xf0, 0, stream);
+      gate::before_sync(device_, stream, false, false);
+      gate::after_sync(device_, stream, false, false);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(claimed().launches.load() - before, 160'000u);
+}
+
+TEST_F(Gate, forgets_streams_and_contexts_that_are_gone) {
+  const auto stream = reinterpret_cast<CUstream>(0x7000);
+  launch(0xf0, 3 * kMs, stream);
+  gate::stream_destroyed(device_, stream);
+  EXPECT_EQ(claimed().streams.load(), 0u);
+  launch(0xf1, 3 * kMs);
+  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(0xc0));
+  EXPECT_EQ(claimed().streams.load(), 0u);
+  EXPECT_EQ(claimed().open_since_ns.load(), 0u);
+}
+
+TEST_F(Gate, refuses_nothing_when_the_tenant_has_been_removed) {
+  granted().gate = 0;
+  grant_->closed = 1;
+  const std::uint64_t from = os::monotonic_ns();
+  launch(0xf0, 1'000);  // whether new work is refused is the hooks' affair: the gate must not hang on it
+  EXPECT_LE(since_ms(from), 50.0);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::guest::limiter
