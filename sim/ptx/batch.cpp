@@ -50,6 +50,7 @@ Batch::Batch(RunState& run, RangeCache& ranges) : run_(run), ranges_(ranges) {
   frame_.resolve = resolve;
   frame_.machine = this;
   fill_constants();
+  fill_inputs(false);
 }
 
 std::uint64_t Batch::launch_value(const RegInfo& info) const {
@@ -93,37 +94,48 @@ void Batch::fill_constants() {
   }
 }
 
-void Batch::fill_inputs() {
+// What differs by lane but not by block is written once; the rest is written again for each batch.
+void Batch::fill_inputs(bool by_block) {
   const Launch& launch = *run_.launch;
   const auto& regs = run_.program->regs;
+  const auto block_value = [&](Special which, std::uint64_t block) {
+    switch (which) {
+      case Special::ctaid_x: return static_cast<std::uint32_t>(block % launch.grid[0]);
+      case Special::ctaid_y: return static_cast<std::uint32_t>(block / launch.grid[0] % launch.grid[1]);
+      case Special::ctaid_z: return static_cast<std::uint32_t>(block / launch.grid[0] / launch.grid[1]);
+      default: return static_cast<std::uint32_t>(block % std::max(1U, run_.options->multiprocessors));
+    }
+  };
+  const auto lane_value = [&](Special which, std::uint32_t thread) {
+    const std::uint32_t in_warp = thread % kWarp;
+    switch (which) {
+      case Special::tid_x: return thread % launch.block[0];
+      case Special::tid_y: return thread / launch.block[0] % launch.block[1];
+      case Special::tid_z: return thread / launch.block[0] / launch.block[1];
+      case Special::laneid: return in_warp;
+      case Special::warpid: return thread / kWarp;
+      case Special::lanemask_eq: return 1U << in_warp;
+      case Special::lanemask_lt: return (1U << in_warp) - 1;
+      case Special::lanemask_le: return ((1U << in_warp) - 1) | (1U << in_warp);
+      case Special::lanemask_gt: return ~(((1U << in_warp) - 1) | (1U << in_warp));
+      case Special::lanemask_ge: return ~((1U << in_warp) - 1);
+      default: return 0U;
+    }
+  };
   for (Reg reg = 0; reg < regs.size(); ++reg) {
     const RegInfo& info = regs[reg];
     if (info.kind != RegClass::input || info.width == 0) continue;
-    auto* at = reinterpret_cast<std::uint32_t*>(regs_ + run_.linked->places[reg].at);
     const auto which = static_cast<Special>(info.index);
-    for (std::uint32_t lane = 0; lane < run_.lanes; ++lane) {
-      const std::uint32_t thread = std::min(lane % run_.block_lanes, run_.block_threads - 1);
-      const std::uint64_t block = std::min(first_block_ + lane / run_.block_lanes, run_.blocks - 1);
-      const std::uint32_t in_warp = thread % kWarp;
-      std::uint32_t value = 0;
-      switch (which) {
-        case Special::tid_x: value = thread % launch.block[0]; break;
-        case Special::tid_y: value = thread / launch.block[0] % launch.block[1]; break;
-        case Special::tid_z: value = thread / launch.block[0] / launch.block[1]; break;
-        case Special::ctaid_x: value = static_cast<std::uint32_t>(block % launch.grid[0]); break;
-        case Special::ctaid_y: value = static_cast<std::uint32_t>(block / launch.grid[0] % launch.grid[1]); break;
-        case Special::ctaid_z: value = static_cast<std::uint32_t>(block / launch.grid[0] / launch.grid[1]); break;
-        case Special::laneid: value = in_warp; break;
-        case Special::warpid: value = thread / kWarp; break;
-        case Special::smid: value = static_cast<std::uint32_t>(block % std::max(1U, run_.options->multiprocessors)); break;
-        case Special::lanemask_eq: value = 1U << in_warp; break;
-        case Special::lanemask_lt: value = (1U << in_warp) - 1; break;
-        case Special::lanemask_le: value = ((1U << in_warp) - 1) | (1U << in_warp); break;
-        case Special::lanemask_gt: value = ~(((1U << in_warp) - 1) | (1U << in_warp)); break;
-        case Special::lanemask_ge: value = ~((1U << in_warp) - 1); break;
-        default: break;
+    const bool of_block = which == Special::ctaid_x || which == Special::ctaid_y || which == Special::ctaid_z || which == Special::smid;
+    if (of_block != by_block) continue;
+    auto* at = reinterpret_cast<std::uint32_t*>(regs_ + run_.linked->places[reg].at);
+    for (std::uint32_t block = 0; block < run_.blocks_per_batch; ++block) {
+      std::uint32_t* lanes = at + std::size_t{block} * run_.block_lanes;
+      if (of_block) {
+        std::fill_n(lanes, run_.block_lanes, block_value(which, std::min(first_block_ + block, run_.blocks - 1)));
+      } else {
+        for (std::uint32_t i = 0; i < run_.block_lanes; ++i) lanes[i] = lane_value(which, std::min(i, run_.block_threads - 1));
       }
-      at[lane] = value;
     }
   }
 }
@@ -131,7 +143,7 @@ void Batch::fill_inputs() {
 void Batch::start(std::uint64_t first_block) {
   first_block_ = first_block;
   block_count_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(run_.blocks_per_batch, run_.blocks - first_block));
-  fill_inputs();
+  fill_inputs(true);
   alive_.assign(run_.lanes, 0);
   for (std::uint32_t block = 0; block < block_count_; ++block) {
     std::fill_n(alive_.begin() + block * run_.block_lanes, run_.block_threads, std::uint8_t{1});

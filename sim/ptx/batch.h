@@ -80,7 +80,7 @@ class Batch {
   };
 
   void fill_constants();
-  void fill_inputs();
+  void fill_inputs(bool by_block);
   std::uint64_t launch_value(const RegInfo& info) const;
 
   bool pick();                      // makes the next group current; false: nobody can run

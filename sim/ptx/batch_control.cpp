@@ -128,8 +128,10 @@ void Batch::leave() {
 
 void Batch::exit_lanes() {
   settle();
-  for (std::uint32_t i = 0; i < run_.lanes; ++i) alive_[i] = alive_[i] & static_cast<std::uint8_t>(current_.mask[i] ^ 1);
   alive_count_ -= current_.count;
+  if (alive_count_ != 0) {
+    for (std::uint32_t i = 0; i < run_.lanes; ++i) alive_[i] = alive_[i] & static_cast<std::uint8_t>(current_.mask[i] ^ 1);
+  }
   spare_.push_back(std::move(current_.mask));
   have_current_ = false;
   if (!waiting_.empty()) release_barriers();

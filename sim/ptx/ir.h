@@ -83,6 +83,7 @@ struct Program {
 };
 
 [[nodiscard]] std::expected<Program, ParseError> lower(const Syntax& syntax, std::uint32_t kernel, const AluTable& table);
+void reorder(Program& program);           // blocks, so that lanes meet again early
 void find_uniform(Program& program);      // marks registers that are the same in all lanes
 void assign_registers(Program& program);  // gives each register its place
 

@@ -87,6 +87,7 @@ std::expected<std::shared_ptr<const Module>, ParseError> parse(std::string_view 
     if (!function.is_kernel || !function.has_body) continue;
     std::expected<Program, ParseError> program = lower(*syntax, i, *body->table);
     if (!program) return std::unexpected(program.error());
+    reorder(*program);
     find_uniform(*program);
     assign_registers(*program);
     Kernel kernel;

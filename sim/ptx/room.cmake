@@ -23,3 +23,5 @@ foreach(isa ${tf_ptx_isas})
   endif()
   list(APPEND ROOM_LINKS tf_sim_ptx_${isa})
 endforeach()
+# The scheduler's loops over masks are short and hot.
+set_source_files_properties(${path}/batch.cpp ${path}/batch_control.cpp PROPERTIES COMPILE_OPTIONS -O3)

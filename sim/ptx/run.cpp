@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint32_t kTargetLanes = 256;
 constexpr std::uint32_t kMaxBlockThreads = 1024;
-constexpr std::uint64_t kPatience = 20'000'000;      // steps of one batch before others get a turn
+constexpr std::uint64_t kPatience = 2'000'000;      // steps of one batch before others get a turn
 constexpr std::uint64_t kSlice = 20'000;             // the same when blocks may wait for each other
 constexpr std::size_t kMaxLiveBatches = 256;         // started beside one that does not end
 constexpr std::uint64_t kWorthThreads = 2'000'000;   // thread instructions
