@@ -49,8 +49,8 @@ int change_limit(const Context& context) {
   }
   for (const view::Slice& slice : slices.slices) {
     for (const view::SliceDevice& device : slice.devices) {
-      context.print(fmt::format("{}: GPU {}: compute {} to {}, memory {}\n", slice.name, device.index, view::share_text(device.request_share),
-                                view::share_text(device.limit_share), view::memory_text(device.memory_used_bytes, device.memory_limit_bytes)));
+      context.print(fmt::format("{}: GPU {}: compute {}, memory {}\n", slice.name, device.index, view::compute_text(device),
+                                view::memory_text(device.memory_used_bytes, device.memory_limit_bytes)));
     }
   }
   return kExitOk;

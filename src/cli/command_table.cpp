@@ -147,7 +147,7 @@ constexpr std::array kExitCodes{
     ExitCodeRow{kExitUsage, "the command line, or a value in it, means nothing; nothing was done", false},
     ExitCodeRow{10, "the slice would fit this machine, but not now (`run --wait` waits)", true},
     ExitCodeRow{11, "the request can never be met here: it is larger than the card", true},
-    ExitCodeRow{12, "no slice, GPU or kept output of that name", true},
+    ExitCodeRow{12, "no slice of that name, or nothing was kept for it", true},
     ExitCodeRow{13, "a slice of that name exists already", true},
     ExitCodeRow{14, "another hypervisor already runs on this state directory", true},
     ExitCodeRow{15, "not allowed: another user's slice or hypervisor, or a file that may not be opened", true},

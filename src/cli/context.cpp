@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/text.h"
 #include "system/fd.h"
 #include "system/file.h"
 #include "system/unix_socket.h"
@@ -113,7 +114,10 @@ int Context::fail(int code, std::string_view message) const {
     const auto error = base::Json::object({{"error", base::Json::object({{"exit_code", status}, {"message", message}})}});
     std::fprintf(stderr, "%s\n", error.dump().c_str());
   } else {
-    std::fprintf(stderr, "tensor-fusion: %s\n", view::printable(message).c_str());
+    // One sentence; reasons, a line each, may follow.
+    std::string text;
+    for (const std::string_view line : base::split(message, '\n')) text += view::printable(line) + "\n";
+    std::fprintf(stderr, "tensor-fusion: %s", text.c_str());
   }
   return status;
 }

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -105,14 +106,12 @@ class Run {
     client_.emplace(std::move(*client));
     auto reply = client_->run(request_);
     if (!reply && reply.error().code == ErrorCode::kNoCapacity && invocation_.has("wait")) {
-      notice(fmt::format("waiting in line: {}", reply.error().message));
+      const std::string_view why = reply.error().message;
+      notice(fmt::format("waiting in line: {}", view::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
       request_.wait_ms = kWaitForeverMs;
       reply = client_->run(request_);
     }
-    if (!reply) {
-      const bool waiting_helps = reply.error().code == ErrorCode::kNoCapacity;
-      return stop(exit_code_of(reply.error().code), reply.error().message + (waiting_helps ? " (--wait waits in line)" : ""));
-    }
+    if (!reply) return stop(reply.error());
     slice_ = std::move(*reply);
     for (const std::string& sentence : slice_.notices) notice(view::printable(sentence));
     return {};
@@ -228,7 +227,7 @@ int run_detached(const Context& context) {
     if (done) done = redirect_to(run.slice().log_path);
     if (done && !tell(fmt::format("name {}\n", run.slice().name))) ::_exit(kExitProblem);
     if (done) done = run.become_program();
-    tell(fmt::format("fail {} {}\n", done.error().code, done.error().message));
+    tell(fmt::format("fail {} {}", done.error().code, done.error().message));
     ::_exit(run_exit_code(done.error().code));
   }
   writer.reset();
@@ -237,14 +236,16 @@ int run_detached(const Context& context) {
   for (ssize_t got = 0; (got = ::read(reader.get(), part.data(), part.size())) > 0 || (got < 0 && errno == EINTR);) {
     if (got > 0) told.append(part.data(), static_cast<std::size_t>(got));
   }
+  std::string_view rest = told;
   std::string name;
-  for (const std::string_view line : base::split(told, '\n')) {
-    if (line.starts_with("name ")) name = line.substr(5);
-    if (line.starts_with("fail ")) {
-      const auto rest = line.substr(5);
-      const auto blank = rest.find(' ');
-      return context.fail(std::atoi(std::string(rest.substr(0, blank)).c_str()), rest.substr(blank + 1));
-    }
+  if (rest.starts_with("name ")) {
+    name = rest.substr(5, rest.find('\n') - 5);
+    rest.remove_prefix(rest.find('\n') + 1);
+  }
+  if (rest.starts_with("fail ")) {
+    rest.remove_prefix(5);
+    const auto blank = rest.find(' ');
+    return context.fail(std::atoi(std::string(rest.substr(0, blank)).c_str()), rest.substr(blank + 1));
   }
   if (name.empty()) return context.fail(kExitProblem, "the background process ended before it had a slice");
   if (context.json()) {

@@ -63,7 +63,8 @@ std::string device_lines(const std::vector<Device>& devices, const SliceList& sl
 base::Json to_json(const Overview& overview) {
   base::Json json = base::Json::object({{"time_ms", overview.time_ms}});
   json.set("devices", to_json(overview.devices)["devices"]);
-  for (const auto& [key, value] : to_json(overview.slices).members()) json.set(key, value);
+  const base::Json slices = to_json(overview.slices);
+  for (const auto& [key, value] : slices.members()) json.set(key, value);
   return json;
 }
 

@@ -36,6 +36,13 @@ TEST(Overview, shows_devices_with_bars_above_the_slices) {
             "a     running    0       0%    5%   1Ki/-      0   3s  -\n");
 }
 
+TEST(Overview, gives_programs_devices_and_slices_in_one_document) {
+  const Json json = to_json(overview());
+  EXPECT_EQ(json["devices"].size(), 2u);
+  EXPECT_EQ(json["slices"].at(0)["name"].as_string(), "b");
+  EXPECT_TRUE(json["unlimited_processes"].is_array());
+}
+
 TEST(Overview, sorts_slices_by_what_is_asked) {
   const auto first = [](Order order) {
     SliceList list = overview().slices;

@@ -63,11 +63,6 @@ Cell memory_cell(const SliceDevice& device) {
   return {memory_text(device.memory_used_bytes, device.memory_limit_bytes), nearly_full ? Tone::kWarning : Tone::kPlain};
 }
 
-std::string compute_text(const SliceDevice& device) {
-  if (device.request_share == device.limit_share) return share_text(device.limit_share);
-  return fmt::format("{}..{}", share_text(device.request_share), share_text(device.limit_share));
-}
-
 Tone state_tone(const std::string& state) {
   if (state == "running") return Tone::kGood;
   if (state == "waiting" || state == "placed" || state == "starting") return Tone::kWarning;
@@ -79,6 +74,11 @@ Tone state_tone(const std::string& state) {
 std::string share_text(std::uint32_t basis_points) {
   if (basis_points == 0) return "0%";
   return base::to_text(base::Percent{basis_points});
+}
+
+std::string compute_text(const SliceDevice& device) {
+  if (device.request_share == device.limit_share) return share_text(device.limit_share);
+  return fmt::format("{}..{}", share_text(device.request_share), share_text(device.limit_share));
 }
 
 std::string age_text(std::uint64_t ms) {

@@ -1,0 +1,196 @@
+"""The command line on a whole machine: names, waiting, limits while running, logs, JSON everywhere, the live table."""
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import GIB, MIB, until
+
+
+def slices(machine):
+    return machine.shown("ps")["slices"]
+
+
+def sleeper(machine, *options, program=("sleep", "60")):
+    """A program in a slice that does not touch the GPU."""
+    known = len(slices(machine))
+    process = machine.start(*machine.program("run", *options, "--", *program))
+    until("the slice runs", lambda: len(slices(machine)) > known or process.child.poll() is not None)
+    assert process.child.poll() is None
+    return process
+
+
+def test_every_command_that_shows_something_prints_json(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--compute", "30%", "--name", "night")
+    assert [s["name"] for s in slices(machine)] == ["night"]
+    device = slices(machine)[0]["devices"][0]
+    assert device["memory_limit_bytes"] == GIB and device["compute_limit_percent"] == 30
+    assert len(machine.shown("devices")["devices"]) == 2
+    assert machine.shown("top")["slices"][0]["name"] == "night"
+    assert any(e["kind"] == "started" for e in machine.shown("events")["events"])
+    assert machine.shown("version")["version"]
+    assert isinstance(json.loads(machine.cli("doctor", "-o", "json", code=None)[0])["findings"], list)
+    assert machine.shown("limit", "night", "--compute", "60%")["slices"][0]["devices"][0]["compute_limit_percent"] == 60
+    assert machine.shown("kill", "night")["signalled"][0]["name"] == "night"
+    _, error = machine.cli("ps", "nobody", "-o", "json", code=12)
+    assert json.loads(error)["error"]["exit_code"] == 12
+
+
+def test_ps_without_a_hypervisor_is_an_empty_list(machine):
+    assert slices(machine) == []
+    assert "run" in machine.cli("ps")[0]
+
+
+def test_a_slice_ends_with_its_program_and_gives_its_share_back(machine):
+    machine.hypervisor()
+    first = sleeper(machine, "--vram", "70Gi", "--compute", "100%", "--gpu", "0")
+    _, error = machine.cli("run", "--gpu", "0", "--vram", "20Gi", "--", "true", code=110)
+    assert "GPU 0" in error and "wait" in error
+    first.kill()
+    until("the share is free", lambda: not slices(machine), 2)
+    machine.cli("run", "--gpu", "0", "--vram", "70Gi", "--compute", "100%", "--", "true")
+
+
+def test_a_killed_run_takes_its_program_with_it_because_it_is_its_program(machine):
+    machine.hypervisor()
+    run = sleeper(machine, "--vram", "1Gi")
+    assert slices(machine)[0]["pid"] == run.pid
+    until("the same process is the program", lambda: open(f"/proc/{run.pid}/comm").read().strip() == "sleep")
+
+
+def test_wait_starts_the_program_when_the_slice_fits(machine):
+    machine.hypervisor()
+    first = sleeper(machine, "--compute", "80%", "--gpu", "0")
+    waiting = machine.start(*machine.program("run", "--wait", "--compute", "50%", "--gpu", "0", "--", "sh", "-c", "echo '\"started\"'"))
+    assert not select.select([waiting.child.stdout], [], [], 0.5)[0], "it must not start beside the first"
+    first.kill()
+    assert waiting.said() == "started"
+    assert waiting.end() == 0
+
+
+def test_a_waiting_run_that_is_interrupted_leaves_the_line(machine):
+    machine.hypervisor()
+    first = sleeper(machine, "--compute", "80%", "--gpu", "0")
+    waiting = machine.start(*machine.program("run", "--wait", "--compute", "50%", "--gpu", "0", "--name", "late", "--", "sleep", "60"))
+    time.sleep(0.2)
+    waiting.kill(signal.SIGINT)
+    first.kill()
+    until("the first is gone", lambda: not slices(machine))
+    machine.cli("run", "--compute", "80%", "--gpu", "0", "--", "true")
+
+
+def test_kill_reaches_every_process_of_the_slice(machine):
+    machine.hypervisor()
+    tree = sleeper(machine, "--vram", "1Gi", "--name", "tree", program=("sh", "-c", "sleep 60 & sleep 60 & wait"))
+    children = until("both children run", lambda: (pids := subprocess.run(["pgrep", "-P", str(tree.pid)], capture_output=True, text=True).stdout.split())
+                     and len(pids) == 2 and pids)
+    machine.cli("kill", "tree", "--signal", "KILL")
+    assert tree.child.wait(10) == -signal.SIGKILL
+    until("its children are gone", lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in children))
+
+
+def test_logs_keep_what_a_detached_program_prints(machine):
+    machine.hypervisor()
+    assert machine.cli("run", "-d", "--name", "night", "--", "sh", "-c", "echo one; echo two >&2; sleep 60")[0] == "night\n"
+    until("both lines are there", lambda: machine.cli("logs", "night")[0] == "one\ntwo\n")
+    assert machine.cli("logs", "night", "--tail", "1")[0] == "two\n"
+    follower = subprocess.Popen(machine.program("logs", "-f", "night"), env=machine.environment, stdout=subprocess.PIPE, text=True)
+    machine.cli("kill", "night")
+    assert follower.communicate(timeout=20)[0] == "one\ntwo\n", "following ends with the slice"
+    assert machine.cli("logs", "night")[0] == "one\ntwo\n", "and the output outlives it"
+
+
+def test_a_shell_with_an_empty_environment_stays_in_its_slice(machine):
+    machine.hypervisor()
+    output, _ = machine.cli("run", "--vram", "1Gi", "--", "env", "-i", "/bin/sh", "-c",
+                            "grep -c libtensor_fusion_limiter /proc/self/maps; [ -r /run/tensor-fusion/slice/grant ] && echo granted")
+    lines = output.splitlines()
+    assert int(lines[0]) > 0 and lines[1] == "granted"
+
+
+def test_a_slice_of_one_gpu_cannot_open_the_other(machine):
+    machine.hypervisor()
+    output, _ = machine.cli("run", "--gpu", "1", "--vram", "1Gi", "--", "sh", "-c",
+                            'for n in 0 1; do (: <"$TENSOR_FUSION_SIM_DIR/nvidia$n") 2>/dev/null && echo open $n; done; true')
+    assert output == "open 1\n"
+
+
+@pytest.mark.parametrize("words,near", [(["limit", "nigth", "--vram", "2Gi"], "night"), (["kill", "nihgt"], "night"), (["logs", "nigt"], "night")])
+def test_a_mistyped_name_is_answered_with_the_nearest(machine, words, near):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", near)
+    _, error = machine.cli(*words, code=12)
+    assert f"did you mean `{near}`?" in error
+
+
+@pytest.mark.parametrize("limits", [["--vram", "500Gi"], ["--compute", "50%", "--compute-request", "60%"], []])
+def test_a_limit_that_cannot_be_is_refused_and_changes_nothing(machine, limits):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--compute", "30%", "--name", "night")
+    before = slices(machine)[0]["devices"]
+    output, error = machine.cli("limit", "night", *limits, code=None)
+    assert error.startswith("tensor-fusion: ")
+    assert slices(machine)[0]["devices"] == before
+
+
+def test_top_draws_in_a_terminal_and_gives_it_back(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(machine.program()[0], machine.program("top", "--interval", "0.2"),
+                  {**machine.environment, "TERM": "xterm", "LINES": "24", "COLUMNS": "120"})
+    seen = b""
+
+    def drawn():
+        nonlocal seen
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 65536)
+        return b"night" in seen and b"H100" in seen
+    until("the table is drawn", drawn)
+    for key in b"sjkp":
+        os.write(terminal, bytes([key]))
+    os.write(terminal, b"q")
+    status = None
+
+    def ended():
+        nonlocal status, seen
+        try:
+            if select.select([terminal], [], [], 0.1)[0]:
+                seen += os.read(terminal, 65536)
+        except OSError:
+            pass
+        pid, status = os.waitpid(child, os.WNOHANG)
+        return pid == child
+    until("q ends it", ended)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"\x1b[?1049l" in seen, "the screen that was there before is shown again"
+
+
+def test_top_without_a_terminal_says_what_to_use(machine):
+    machine.hypervisor()
+    _, error = machine.cli("top", code=2)
+    assert "--once" in error
+
+
+def test_doctor_ends_with_0_where_slices_work(machine):
+    output, _ = machine.cli("doctor", "/bin/sh")
+    assert "can be limited" in output and "nothing here would stop a slice" in output
+
+
+def test_doctor_names_a_missing_limiter(machine):
+    output, _ = machine.cli("doctor", code=1, environment={"TENSOR_FUSION_LIMITER": "/no/such/limiter.so"})
+    assert "/no/such/limiter.so" in output
+
+
+def test_a_state_directory_that_cannot_be_made(machine, folder):
+    (folder / "file").write_text("in the way")
+    _, error = machine.cli("--state", folder / "file/state", "run", "--", "true", code=None)
+    assert "file" in error and len(error.splitlines()) == 1
