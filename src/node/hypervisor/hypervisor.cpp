@@ -22,7 +22,9 @@ using device::ProviderProcess;
 
 constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kScanNs = 100 * kMs;
+constexpr std::uint64_t kIdleScanNs = 500 * kMs;  // the share loop tells of a new process at once
 constexpr std::uint64_t kLookAfterNs = 1000 * kMs;
+constexpr std::uint64_t kIdleLookAfterNs = 2000 * kMs;
 constexpr std::uint64_t kDiscoverNs = 60'000 * kMs;
 constexpr std::uint64_t kPollEventsNs = 2000 * kMs;
 
@@ -52,7 +54,11 @@ struct Hypervisor::State {
         desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
               options.version}) {
     tenants.set_hooks({.rang = [this] { settle_all(); },
-                       .changed = [this](Tenant& tenant) { meter.list_processes(tenant); },
+                       .changed =
+                           [this](Tenant& tenant) {
+                             meter.list_processes(tenant);
+                             meter.read_now();
+                           },
                        .capacity = [this] { desk.retry_waiting(); }});
     events.listen([this](const Event& event) {
       if (options.log_events) write_event(event);
@@ -141,12 +147,12 @@ struct Hypervisor::State {
           events.add({.kind = "device", .tenant = tenant->record.name, .device = device->uuid, .message = message});
   }
 
-  void measure() {
-    const std::uint64_t now = system::monotonic_ns();
-    const std::uint64_t period = (tenants.busy() ? options.measure_ms : options.measure_idle_ms) * kMs;
-    if (now - measured_ns + kMs < period) return;
-    measured_ns = now;
-    if (provider.ready()) meter.read_periodically(now);
+  // Again and again, slower while no process is on a GPU: an idle machine should stay asleep.
+  void repeat(std::uint64_t busy_ns, std::uint64_t idle_ns, std::function<void()> task) {
+    loop->after(tenants.busy() ? busy_ns : idle_ns, [this, busy_ns, idle_ns, task = std::move(task)] {
+      task();
+      repeat(busy_ns, idle_ns, task);
+    });
   }
 
   void leave_when_idle() {
@@ -178,12 +184,14 @@ struct Hypervisor::State {
       for (const int number : {SIGTERM, SIGINT})
         if (auto ok = loop->on_signal(number, [this] { loop->stop(); }); !ok) return ok;
     ::signal(SIGPIPE, SIG_IGN);
-    loop->every(kScanNs, [this] {
+    repeat(kScanNs, kIdleScanNs, [this] {
       tenants.scan_all();
       settle_all();
     });
-    loop->every(kLookAfterNs, [this] { tenants.look_after_all(); });
-    loop->every(options.measure_ms * kMs / 2, [this] { measure(); });
+    repeat(kLookAfterNs, kIdleLookAfterNs, [this] { tenants.look_after_all(); });
+    repeat(options.measure_ms * kMs, options.measure_idle_ms * kMs, [this] {
+      if (provider.ready()) meter.read_periodically(system::monotonic_ns());
+    });
     loop->every(kPollEventsNs, [this] { poll_events(); });
     loop->every(kDiscoverNs, [this] {
       if (provider.ready()) discover();
@@ -205,7 +213,6 @@ struct Hypervisor::State {
   Meter meter;
   Desk desk;
   std::unique_ptr<Server> server;
-  std::uint64_t measured_ns = 0;
   std::uint64_t idle_since_ns = 0;
   bool events_supported = true;
 };

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -39,28 +40,36 @@ void wait_at(const std::atomic<std::uint32_t>& gate, std::uint32_t seen) {
   const int bell = ::open((slice + "/bell").c_str(), O_WRONLY | O_NONBLOCK);
   row.wanted_since_ns.store(system::monotonic_ns());
   row.streams.store(1);
-  std::uint64_t marked = 0;
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> queued;  // start and end on the device, in order
+  std::uint32_t rung_at = ~0u;                                 // one ring for one state of the gate
   for (;;) {
     const std::uint32_t gate = grant.gate.load(std::memory_order_acquire);
     const std::uint64_t now = system::monotonic_ns();
-    std::uint64_t end = std::max(row.progress_ns.load(), now);
-    if ((gate & contract::kGateAdmitted) == 0) {
-      row.blocked.store(1);
-      if ((gate & contract::kGateKnown) == 0 && ::write(bell, "r", 1) < 0) continue;
-      wait_at(grant.gate, gate);
-      row.blocked.store(0);
-      marked = 0;
-      continue;
-    }
-    const std::uint64_t window = grant.window_ns.load();
-    while (end - now < window) {
-      const std::uint64_t begin = std::max(end, marked);
+    for (; !queued.empty() && queued.front().second <= now; queued.pop_front()) {
       auto& marker = row.markers[row.marker_count.load() % contract::kMarkers];
-      marker.start_ns.store(begin);
-      marker.end_ns.store(begin + kLaunchNs);
+      marker.start_ns.store(queued.front().first);
+      marker.end_ns.store(queued.front().second);
       marker.estimated_ns.store(kLaunchNs);
       row.marker_count.fetch_add(1, std::memory_order_release);
-      end = marked = begin + kLaunchNs;
+      row.completed_ns.fetch_add(kLaunchNs);
+    }
+    if ((gate & contract::kGateAdmitted) == 0) {
+      row.blocked.store(1);
+      if ((gate & contract::kGateKnown) == 0 && rung_at != gate && ::write(bell, "r", 1) == 1) rung_at = gate;
+      // While its own work is still under way a waiting process looks at it; then it sleeps until it is let in.
+      if (queued.empty()) {
+        wait_at(grant.gate, gate);
+      } else {
+        ::usleep(500);
+      }
+      continue;
+    }
+    row.blocked.store(0);
+    const std::uint64_t window = grant.window_ns.load();
+    std::uint64_t end = std::max(row.progress_ns.load(), now);
+    while (end - now < window) {
+      queued.emplace_back(end, end + kLaunchNs);
+      end += kLaunchNs;
       row.launched_ns.fetch_add(kLaunchNs);
       row.launches.fetch_add(1);
       row.progress_ns.store(end);
