@@ -60,7 +60,7 @@ def test_a_slice_ends_with_its_program_and_gives_its_share_back(machine):
 def test_a_killed_run_takes_its_program_with_it_because_it_is_its_program(machine):
     machine.hypervisor()
     run = sleeper(machine, "--vram", "1Gi")
-    assert slices(machine)[0]["pid"] == run.pid
+    until("the slice knows its process", lambda: slices(machine)[0]["pid"] == run.pid)
     until("the same process is the program", lambda: open(f"/proc/{run.pid}/comm").read().strip() == "sleep")
 
 
