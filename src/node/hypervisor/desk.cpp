@@ -182,6 +182,7 @@ void Desk::give(const Waiting& waiting, const pool::Placement& placement) {
   record.user = waiting.peer.uid;
   record.created_ms = system::wall_ms();
   record.boot = system::boot_id();
+  record.outer_namespace = system::namespace_inode(waiting.peer.pid, "mnt");
   if (placement.devices.size() > contract::kMaxDevices)
     return refuse(
         waiting.connection,

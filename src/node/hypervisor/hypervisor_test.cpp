@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 #include "node/hypervisor/test_daemon.h"
@@ -135,7 +136,9 @@ TEST(Hypervisor, lets_a_request_wait_until_there_is_room) {
 TEST(Hypervisor, gives_a_placement_back_when_a_run_ends_before_it_started) {
   TestDaemon daemon(1);
   ASSERT_TRUE(daemon.start());
-  { Slice slice(daemon, request("a", kTestGi, 8000)); }
+  {
+    Slice slice(daemon, request("a", kTestGi, 8000));
+  }
   EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
 }
 
@@ -509,6 +512,44 @@ TEST(Hypervisor, counts_by_claims_when_the_drivers_pid_is_not_to_be_seen) {  // 
   EXPECT_EQ(tenant["devices"].at(0)["unledgered_bytes"].as_uint(), 0u) << "one account for all is nobody's debt";
   EXPECT_EQ(daemon.client().list().value()["unlimited"].size(), 0u);
   EXPECT_EQ(slice.granted().devices[0].memory_limit_bytes.load(), kTestGi) << "and limits hold all the same";
+}
+
+// Descendants that leave their parents behind stay in the tenant's mount namespace; others never come into it.
+TEST(Hypervisor, knows_its_processes_by_their_mount_namespace) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a")), plain(daemon, request("b"));
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t root = ::fork();
+  if (root == 0) {
+    if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
+    const pid_t orphan = ::fork();
+    if (orphan == 0)
+      for (;;) ::pause();
+    if (::write(ready[1], &orphan, sizeof orphan) < 0) std::_Exit(1);
+    for (;;) ::pause();
+  }
+  pid_t orphan = 0;
+  ::close(ready[1]);
+  if (::read(ready[0], &orphan, sizeof orphan) != sizeof orphan) {
+    ::waitpid(root, nullptr, 0);
+    GTEST_SKIP() << "no mount namespace can be made here";
+  }
+  ::close(ready[0]);
+  ASSERT_TRUE(slice.start(root));
+  Child child;
+  ASSERT_TRUE(plain.start(child.pid));
+  ::kill(root, SIGKILL);
+  ::waitpid(root, nullptr, 0);
+  daemon.world("process " + std::to_string(orphan) + " GPU-0000 4096 0\nprocess " + std::to_string(child.pid) +
+               " GPU-0000 8192 0\n");
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a")["devices"].at(0)["observed_bytes"].as_uint() == 4096; }));
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("b")["devices"].at(0)["observed_bytes"].as_uint() == 8192; }));
+  EXPECT_EQ(daemon.tenant("a")["state"].as_string(), "detached");
+  ASSERT_TRUE(daemon.client().kill("a", SIGKILL));
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
+  EXPECT_FALSE(daemon.tenant("b").is_null());
 }
 
 TEST(Hypervisor, ignores_a_claim_on_another_tenants_process) {

@@ -19,9 +19,12 @@ bool acceptable_user(pid_t pid, const TenantRecord& record) {
 
 }  // namespace
 
-std::uint64_t private_mount_namespace(pid_t root) {
+std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root) {
   const std::uint64_t theirs = system::namespace_inode(root, "mnt");
-  return theirs != system::namespace_inode(::getpid(), "mnt") ? theirs : 0;
+  const bool shared = theirs == system::namespace_inode(::getpid(), "mnt") ||
+                      theirs == system::namespace_inode(1, "mnt") || theirs == record.outer_namespace;
+  // Without knowing where the request came from nothing tells a namespace of its own from one that many share.
+  return shared || record.outer_namespace == 0 ? 0 : theirs;
 }
 
 bool in_namespace_of(const TenantRecord& record, pid_t pid) {

@@ -14,8 +14,9 @@
 
 namespace tensor_fusion::node::hypervisor {
 
-// The mount namespace of the tenant when it is not our own; 0 otherwise.
-std::uint64_t private_mount_namespace(pid_t root);
+// The mount namespace of the tenant's first process when it is the tenant's own: not ours (a service may have one of
+// its own), not the machine's, not that of who asked. 0 otherwise.
+std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root);
 
 bool in_namespace_of(const TenantRecord& record, pid_t pid);
 bool descends_from(const TenantRecord& record, pid_t pid);

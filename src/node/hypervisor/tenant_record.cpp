@@ -50,6 +50,7 @@ Json to_json(const TenantRecord& record) {
                        {"root_pid", static_cast<std::int64_t>(record.root_pid)},
                        {"root_ticks", record.root_ticks},
                        {"mount_namespace", record.mount_namespace},
+                       {"outer_namespace", record.outer_namespace},
                        {"devices", devices}});
 }
 
@@ -69,6 +70,7 @@ base::Result<TenantRecord> tenant_record_from(const Json& json) {
   record.root_pid = static_cast<pid_t>(json["root_pid"].as_int());
   record.root_ticks = json["root_ticks"].as_uint();
   record.mount_namespace = json["mount_namespace"].as_uint();
+  record.outer_namespace = json["outer_namespace"].as_uint();
   for (const Json& item : json["devices"].items()) {
     auto device = device_from(item);
     if (!device) return std::unexpected(device.error());

@@ -175,7 +175,7 @@ base::Result<void> TenantTable::started(Tenant& tenant, pid_t pid) {
     return base::fail(ErrorCode::kPermission, "process " + std::to_string(pid) + " belongs to another user");
   tenant.record.root_pid = pid;
   tenant.record.root_ticks = stat->start_ticks;
-  tenant.record.mount_namespace = private_mount_namespace(pid);
+  tenant.record.mount_namespace = private_mount_namespace(tenant.record, pid);
   tenant.lease = 0;
   if (auto saved = save_record(state_.record(tenant.record.id), tenant.record); !saved) return saved;
   watch_root(tenant);
@@ -403,7 +403,7 @@ void TenantTable::look_after_all() {
     if (tenant->record.started()) {
       // A child may have entered its own namespace only after `started` was said.
       if (tenant->record.mount_namespace == 0 && !tenant->root_dead) {
-        tenant->record.mount_namespace = private_mount_namespace(tenant->record.root_pid);
+        tenant->record.mount_namespace = private_mount_namespace(tenant->record, tenant->record.root_pid);
         if (tenant->record.mount_namespace != 0)
           static_cast<void>(save_record(state_.record(tenant->record.id), tenant->record));
       }
