@@ -229,7 +229,9 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
 // Sets on a profile all keys of a map but those that say where it comes from and goes to.
 [[nodiscard]] std::expected<void, Error> apply(Profile& profile, const Outline& map) {
   if (map.kind != Outline::Kind::map) return bad(line_of(map) + ": a map is wanted");
-  for (const auto& [key, value] : map.map) {
+  for (std::size_t i = 0; i < map.keys.size(); ++i) {
+    const std::string& key = map.keys[i];
+    const Outline& value = map.values[i];
     if (key == "profile" || key == "count" || key == "numa" || key == "base") continue;
     if (value.kind != Outline::Kind::scalar) return bad(line_of(value) + ": " + key + " wants one value");
     if (auto set = set_key(profile, key, value.scalar, line_of(value)); !set) return set;
@@ -250,7 +252,9 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
   std::map<std::string, Profile> own;
   const Outline* profiles = root.find("profiles");
   if (profiles == nullptr) return own;
-  for (const auto& [key, node] : profiles->map) {
+  for (std::size_t i = 0; i < profiles->keys.size(); ++i) {
+    const std::string& key = profiles->keys[i];
+    const Outline& node = profiles->values[i];
     const Outline* base = node.find("base");
     if (base == nullptr) return bad(line_of(node) + ": profile " + key + ": 'base' names the profile it starts from");
     auto profile = builtin_profile(base->scalar);
@@ -268,8 +272,8 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
   const auto own = own_profiles(root);
   if (!own) return std::unexpected(own.error());
   const Outline* devices = root.find("devices");
-  if (devices == nullptr || devices->list.empty()) return bad("devices: a list with at least one card is wanted");
-  for (const Outline& node : devices->list) {
+  if (devices == nullptr || devices->kind != Outline::Kind::list || devices->values.empty()) return bad("devices: a list with at least one card is wanted");
+  for (const Outline& node : devices->values) {
     const Outline* key = node.find("profile");
     if (key == nullptr) return bad(line_of(node) + ": 'profile' is missing");
     std::optional<Profile> profile = builtin_profile(key->scalar);
@@ -298,7 +302,9 @@ std::expected<Description, Error> parse_yaml_description(const std::string& yaml
   if (!root) return bad(root.error());
   if (root->kind != Outline::Kind::map) return bad("a machine description is a map with the key 'devices'");
   Description d;
-  for (const auto& [key, node] : root->map) {
+  for (std::size_t i = 0; i < root->keys.size(); ++i) {
+    const std::string& key = root->keys[i];
+    const Outline& node = root->values[i];
     if (key == "driver") {
       if (node.scalar.empty() || node.scalar.size() > 31) return bad(line_of(node) + ": driver: a version like 580.95.05 is wanted");
       d.driver_version = node.scalar;

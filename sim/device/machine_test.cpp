@@ -247,17 +247,24 @@ TEST(Context, gates_and_events_reach_another_process) {
   const auto event = context->allocate_event();
   const Ticket gate = context->submit(0, {.kind = WorkKind::gate});
   const Ticket marker = context->submit(0, {.kind = WorkKind::marker, .event = *event});
+  int line[2];
+  ASSERT_EQ(::pipe(line), 0);
   const pid_t child = start_child([&] {
     auto mine = directory.attach("");
     if (!mine) return 1;
     if (remote_done(**mine, {context->id(), marker})) return 2;
-    if (!remote_wait(**mine, {context->id(), marker})) return 3;
-    return remote_event_time_ns(**mine, context->id(), *event) != 0 ? 0 : 4;
+    if (::write(line[1], "x", 1) != 1) return 3;  // it may be opened now
+    if (!remote_wait(**mine, {context->id(), marker})) return 4;
+    return remote_event_time_ns(**mine, context->id(), *event) != 0 ? 0 : 5;
   });
-  EXPECT_FALSE(context->wait(marker, now_ns() + 5 * kMs));
+  char byte = 0;
+  ASSERT_EQ(::read(line[0], &byte, 1), 1);
+  EXPECT_FALSE(context->wait(marker, now_ns() + 1 * kMs));
   context->open_gate(gate);
   ASSERT_TRUE(context->wait(marker));
   EXPECT_EQ(join_child(child), 0);
+  ::close(line[0]);
+  ::close(line[1]);
 }
 
 TEST(Context, a_killed_process_leaves_nothing_but_its_account) {

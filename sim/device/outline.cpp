@@ -1,6 +1,7 @@
 #include "sim/device/outline.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tensor_fusion::sim::device {
 namespace {
@@ -78,7 +79,7 @@ class Reader {
       if (is_item(lines_[at_].text) != list) {
         fail(lines_[at_].number, "a list item and a key stand side by side");
       } else if (list) {
-        node.list.push_back(item(indent, depth));
+        node.values.push_back(item(indent, depth));
       } else {
         entry(node, indent, depth);
       }
@@ -129,7 +130,8 @@ class Reader {
   }
   void add(Outline& node, std::string key, Outline child, std::size_t line) {
     if (node.find(key) != nullptr) fail(line, "the key '" + key + "' stands twice");
-    node.map.emplace_back(std::move(key), std::move(child));
+    node.keys.push_back(std::move(key));
+    node.values.push_back(std::move(child));
   }
 
   // What a key or dash without a value on its line holds: a deeper block, or nothing. A list may stand level with its key.
@@ -177,7 +179,7 @@ class Reader {
           return node;
         }
         if (first == '[') {
-          node.list.push_back(flow(rest, line, depth + 1, ",]"));
+          node.values.push_back(flow(rest, line, depth + 1, ",]"));
         } else {
           const Outline key = flow(rest, line, depth + 1, ":,}");
           rest = trim(rest);

@@ -6,7 +6,6 @@
 #include <expected>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace tensor_fusion::sim::device {
@@ -16,12 +15,12 @@ struct Outline {
   Kind kind = Kind::scalar;
   std::size_t line = 0;      // from 1
   std::string scalar;
-  std::vector<std::pair<std::string, Outline>> map;  // in order, keys unique
-  std::vector<Outline> list;
+  std::vector<std::string> keys;  // of a map, in order and unique; keys[i] belongs to values[i]
+  std::vector<Outline> values;    // of a map or list
 
   [[nodiscard]] const Outline* find(std::string_view key) const {
-    for (const auto& [name, value] : map) {
-      if (name == key) return &value;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] == key) return &values[i];
     }
     return nullptr;
   }
