@@ -2,14 +2,13 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 namespace tensor_fusion::guest::limiter::testing {
 
-BenchDriver::BenchDriver(const std::string& machine) {
+BenchDriver::BenchDriver(Which which, const std::string& machine) {
   const std::string simulator = kBuild + "/sim";
-  simulated_ = std::filesystem::exists(simulator + "/libcuda.so.1") && std::getenv("TF_BENCH_STUB") == nullptr;
+  simulated_ = std::filesystem::exists(simulator + "/libcuda.so.1") && which == Which::best;
   if (!simulated_) {
     environment_ = {"LD_LIBRARY_PATH=" + kBuild + "/limiter_test"};
     uuid_ = "GPU-00000000-0000-0000-0000-000000000000";

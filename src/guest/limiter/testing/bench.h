@@ -14,7 +14,8 @@ inline const std::string kLoad = kBuild + "/limiter_test/load";
 // A machine of the simulated GPU of its own, or the stub driver where the simulated one is not built.
 class BenchDriver {
  public:
-  explicit BenchDriver(const std::string& machine = "1xh100");
+  enum class Which { best, stub };
+  explicit BenchDriver(Which which = Which::best, const std::string& machine = "1xh100");
   ~BenchDriver();
   bool simulated() const { return simulated_; }
   std::string uuid() const { return uuid_; }  // of device 0, as the grant page spells it

@@ -1,0 +1,89 @@
+// The memory limit under fire: 64 processes of 4 threads race at it by every path, then a million random operations must
+// leave the ledger equal to the card's own account, then processes are killed and their memory must come back.
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "tests/limiter/machine.h"
+
+using namespace tensor_fusion;
+using namespace tensor_fusion::tests;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+// Starts `count` tenants, waits until each has done its work, and leaves them alive with their books open.
+std::vector<std::unique_ptr<Talk>> work(LimitedMachine& machine, int count, std::size_t operations, std::size_t& wrong,
+                                        std::size_t& refused) {
+  std::vector<std::unique_ptr<Talk>> tenants;
+  for (int i = 0; i < count; ++i)
+    tenants.push_back(
+        std::make_unique<Talk>(machine.tenant({"churn", std::to_string(operations), "4", std::to_string(i)})));
+  for (auto& tenant : tenants) {
+    std::string line;
+    do line = tenant->line();
+    while (!line.empty() && line.find("taken=") == std::string::npos);
+    if (line.empty()) {
+      ++wrong;
+      continue;
+    }
+    wrong += std::strtoull(line.c_str() + line.find("wrong=") + 6, nullptr, 10);
+    refused += std::strtoull(line.c_str() + line.find("refused=") + 8, nullptr, 10);
+  }
+  return tenants;
+}
+
+void end(std::vector<std::unique_ptr<Talk>>& tenants) {
+  for (auto& tenant : tenants) tenant->go();
+  tenants.clear();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::size_t operations = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 1'000'000;
+  std::size_t wrong = 0;
+  std::size_t refused = 0;
+
+  LimitedMachine machine(0, "1xh200");
+  contract::GrantDevice& grant = machine.slice().grant().devices[0];
+  const std::uint64_t limit = 64 * machine.overhead() + 2048 * kMiB;
+  grant.flags = contract::kComputeUnlimited;
+  grant.memory_limit_bytes = limit;
+  const std::uint64_t before = machine.memory().used_bytes;
+  machine.reset_peak();
+  auto tenants = work(machine, 64, 60, wrong, refused);
+  const std::uint64_t peak = machine.memory().peak_bytes - before;
+  const std::uint64_t overshoot = peak > limit ? peak - limit : 0;
+  std::printf("race: 64 processes x 4 threads, peak %.1f MiB of %.1f MiB, %zu refused, %zu wrong answers\n",
+              static_cast<double>(peak) / kMiB, static_cast<double>(limit) / kMiB, refused, wrong);
+  end(tenants);
+
+  tenants = work(machine, 4, operations / 16, wrong, refused);
+  const std::uint64_t ledger = machine.ledger();
+  const std::uint64_t real = machine.tenants_real_bytes();
+  std::printf("drift: ledger %llu, card %llu bytes after %zu operations\n", static_cast<unsigned long long>(ledger),
+              static_cast<unsigned long long>(real), operations);
+  end(tenants);
+
+  // Kill as many as are in the middle of work, again and again; then a fresh one must get everything.
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::unique_ptr<Talk>> victims;
+    for (int i = 0; i < 16; ++i)
+      victims.push_back(std::make_unique<Talk>(machine.tenant({"race", "100000", "4", std::to_string(i)})));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // how long they work, not a wait for anything
+    for (auto& victim : victims) victim->kill();
+    victims.clear();
+    const auto start = std::chrono::steady_clock::now();
+    while (machine.ledger() != 0 && std::chrono::steady_clock::now() - start < std::chrono::seconds(5)) std::this_thread::yield();
+    if (machine.ledger() != 0) ++wrong;
+  }
+  std::printf("storm: slots returned within %llu ms of a death; %zu wrong answers\n",
+              static_cast<unsigned long long>(machine.slice().reap_ms()), wrong);
+  std::printf("bench memory: overshoot_bytes=%llu drift_bytes=%lld reclaim_ms=%llu\n",
+              static_cast<unsigned long long>(overshoot), static_cast<long long>(ledger) - static_cast<long long>(real),
+              static_cast<unsigned long long>(machine.slice().reap_ms()));
+  return wrong == 0 ? 0 : 1;
+}
