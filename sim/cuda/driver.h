@@ -1,0 +1,58 @@
+#pragma once
+// The driver inside one process: made by the first cuInit, never unmade (programs call in after static destructors have
+// run). Every exported function passes one of the enter… doors first: they say NOT_INITIALIZED, apply injected faults,
+// hold calls back while the process is locked for a checkpoint, and answer with the current context's sticky error.
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "sim/cuda/abi.h"
+#include "sim/cuda/address_space.h"
+#include "sim/cuda/context.h"
+#include "sim/cuda/executor.h"
+#include "sim/device/machine.h"
+
+namespace tensor_fusion::sim::cuda {
+
+class Device;
+
+inline constexpr int kDriverVersion = 13000;
+
+class Driver {
+ public:
+  static Driver& get();
+  CUresult init();
+  [[nodiscard]] bool ready() const { return state_.load(std::memory_order_acquire) == State::ready; }
+  [[nodiscard]] device::Machine& machine() const { return *machine_; }
+  [[nodiscard]] std::span<const std::unique_ptr<Device>> devices() const { return devices_; }
+  [[nodiscard]] Device* device(CUdevice ordinal) const;
+  [[nodiscard]] Executor& executor() { return executor_; }
+  [[nodiscard]] AddressSpace& addresses() { return addresses_; }
+  [[nodiscard]] std::atomic<int>& checkpoint_state() { return checkpoint_state_; }  // CUprocessState
+
+  CUresult enter(std::string_view symbol, std::string_view site = {});
+
+ private:
+  enum class State : std::uint8_t { fresh, ready, forked };
+  Driver() = default;
+  std::atomic<State> state_{State::fresh};
+  std::unique_ptr<device::Machine> machine_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  Executor executor_;
+  AddressSpace addresses_;
+  std::atomic<int> checkpoint_state_{CU_PROCESS_STATE_RUNNING};
+};
+
+// The doors. `symbol` has no version suffix; `site` is its fault class (alloc, launch, copy, sync) or empty.
+inline CUresult enter(std::string_view symbol, std::string_view site = {}) { return Driver::get().enter(symbol, site); }
+// Also: a context is current, alive and not poisoned.
+CUresult enter(std::string_view symbol, std::string_view site, Context*& context);
+// The context is usable: not destroyed, not poisoned, its device not lost.
+CUresult check_context(Context& context);
+
+// One line to the file that TENSOR_FUSION_SIM_LOG names (or standard error for "1" or "stderr"); nothing without it.
+void log_line(std::string_view text);
+
+}  // namespace tensor_fusion::sim::cuda

@@ -1,0 +1,192 @@
+// What this driver does not have: each of these exists, answers NOT_SUPPORTED, and says so once in the log.
+#include <atomic>
+#include <string>
+
+#include "sim/cuda/driver.h"
+
+namespace tensor_fusion::sim::cuda {
+namespace {
+
+CUresult refuse(const char* symbol, std::atomic<bool>& said) {
+  if (!said.exchange(true, std::memory_order_relaxed)) log_line(std::string(symbol) + ": not supported by this driver");
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace
+
+// Arguments are not looked at: in the C calling convention of x86-64 and arm64 a callee may ignore them.
+#define TF_REFUSE(name)                \
+  TF_API(name, ()) {                   \
+    static std::atomic<bool> said;     \
+    return refuse(#name, said);        \
+  }
+#define TF_REFUSE_STREAM(name) TF_REFUSE(name) TF_REFUSE(name##_ptsz)
+
+TF_REFUSE(cuDeviceGetNvSciSyncAttributes)
+TF_REFUSE(cuFlushGPUDirectRDMAWrites)
+TF_REFUSE(cuDeviceRegisterAsyncNotification)
+TF_REFUSE(cuDeviceUnregisterAsyncNotification)
+
+TF_REFUSE(cuCtxRecordEvent)
+TF_REFUSE(cuCtxWaitEvent)
+
+TF_REFUSE(cuGreenCtxCreate)
+TF_REFUSE(cuGreenCtxDestroy)
+TF_REFUSE(cuCtxFromGreenCtx)
+TF_REFUSE(cuDeviceGetDevResource)
+TF_REFUSE(cuCtxGetDevResource)
+TF_REFUSE(cuGreenCtxGetDevResource)
+TF_REFUSE(cuDevSmResourceSplitByCount)
+TF_REFUSE(cuDevResourceGenerateDesc)
+TF_REFUSE(cuGreenCtxRecordEvent)
+TF_REFUSE(cuGreenCtxWaitEvent)
+TF_REFUSE(cuStreamGetGreenCtx)
+TF_REFUSE(cuGreenCtxStreamCreate)
+TF_REFUSE(cuGreenCtxGetId)
+
+TF_REFUSE(cuModuleGetTexRef)
+TF_REFUSE(cuModuleGetSurfRef)
+TF_REFUSE(cuParamSetTexRef)
+TF_REFUSE(cuLaunchCooperativeKernelMultiDevice)
+
+TF_REFUSE(cuMemPoolExportToShareableHandle)
+TF_REFUSE(cuMemPoolImportFromShareableHandle)
+TF_REFUSE(cuMemPoolExportPointer)
+TF_REFUSE(cuMemPoolImportPointer)
+TF_REFUSE(cuMemGetHandleForAddressRange)
+
+TF_REFUSE(cuMulticastCreate)
+TF_REFUSE(cuMulticastAddDevice)
+TF_REFUSE(cuMulticastBindMem)
+TF_REFUSE(cuMulticastBindAddr)
+TF_REFUSE(cuMulticastUnbind)
+TF_REFUSE(cuMulticastGetGranularity)
+
+TF_REFUSE(cuImportExternalMemory)
+TF_REFUSE(cuExternalMemoryGetMappedBuffer)
+TF_REFUSE(cuExternalMemoryGetMappedMipmappedArray)
+TF_REFUSE(cuDestroyExternalMemory)
+TF_REFUSE(cuImportExternalSemaphore)
+TF_REFUSE(cuDestroyExternalSemaphore)
+
+TF_REFUSE(cuTexRefCreate)
+TF_REFUSE(cuTexRefDestroy)
+TF_REFUSE(cuTexRefSetAddress)
+TF_REFUSE(cuTexRefSetAddress_v2)
+TF_REFUSE(cuTexRefSetAddress2D)
+TF_REFUSE(cuTexRefSetAddress2D_v2)
+TF_REFUSE(cuTexRefSetAddress2D_v3)
+TF_REFUSE(cuTexRefGetAddress)
+TF_REFUSE(cuTexRefGetAddress_v2)
+TF_REFUSE(cuTexRefSetArray)
+TF_REFUSE(cuTexRefGetArray)
+TF_REFUSE(cuTexRefSetAddressMode)
+TF_REFUSE(cuTexRefGetAddressMode)
+TF_REFUSE(cuTexRefSetFilterMode)
+TF_REFUSE(cuTexRefGetFilterMode)
+TF_REFUSE(cuTexRefSetFlags)
+TF_REFUSE(cuTexRefGetFlags)
+TF_REFUSE(cuTexRefSetFormat)
+TF_REFUSE(cuTexRefGetFormat)
+TF_REFUSE(cuTexRefSetMipmappedArray)
+TF_REFUSE(cuTexRefGetMipmappedArray)
+TF_REFUSE(cuTexRefSetMipmapFilterMode)
+TF_REFUSE(cuTexRefGetMipmapFilterMode)
+TF_REFUSE(cuTexRefSetMipmapLevelBias)
+TF_REFUSE(cuTexRefGetMipmapLevelBias)
+TF_REFUSE(cuTexRefSetMipmapLevelClamp)
+TF_REFUSE(cuTexRefGetMipmapLevelClamp)
+TF_REFUSE(cuTexRefSetMaxAnisotropy)
+TF_REFUSE(cuTexRefGetMaxAnisotropy)
+TF_REFUSE(cuTexRefSetBorderColor)
+TF_REFUSE(cuTexRefGetBorderColor)
+TF_REFUSE(cuSurfRefSetArray)
+TF_REFUSE(cuSurfRefGetArray)
+
+TF_REFUSE(cuGraphAddExternalSemaphoresSignalNode)
+TF_REFUSE(cuGraphExternalSemaphoresSignalNodeGetParams)
+TF_REFUSE(cuGraphExternalSemaphoresSignalNodeSetParams)
+TF_REFUSE(cuGraphAddExternalSemaphoresWaitNode)
+TF_REFUSE(cuGraphExternalSemaphoresWaitNodeGetParams)
+TF_REFUSE(cuGraphExternalSemaphoresWaitNodeSetParams)
+TF_REFUSE(cuGraphExecExternalSemaphoresSignalNodeSetParams)
+TF_REFUSE(cuGraphExecExternalSemaphoresWaitNodeSetParams)
+TF_REFUSE(cuGraphConditionalHandleCreate)
+
+TF_REFUSE(cuGraphicsUnregisterResource)
+TF_REFUSE(cuGraphicsSubResourceGetMappedArray)
+TF_REFUSE(cuGraphicsResourceGetMappedMipmappedArray)
+TF_REFUSE(cuGraphicsResourceGetMappedPointer)
+TF_REFUSE(cuGraphicsResourceGetMappedPointer_v2)
+TF_REFUSE(cuGraphicsResourceSetMapFlags)
+TF_REFUSE(cuGraphicsResourceSetMapFlags_v2)
+TF_REFUSE(cuGraphicsGLRegisterBuffer)
+TF_REFUSE(cuGraphicsGLRegisterImage)
+TF_REFUSE(cuGLGetDevices)
+TF_REFUSE(cuGLGetDevices_v2)
+TF_REFUSE(cuGLCtxCreate)
+TF_REFUSE(cuGLCtxCreate_v2)
+TF_REFUSE(cuGLInit)
+TF_REFUSE(cuGraphicsEGLRegisterImage)
+TF_REFUSE(cuEGLStreamConsumerConnect)
+TF_REFUSE(cuEGLStreamConsumerConnectWithFlags)
+TF_REFUSE(cuEGLStreamConsumerDisconnect)
+TF_REFUSE(cuEGLStreamConsumerAcquireFrame)
+TF_REFUSE(cuEGLStreamConsumerReleaseFrame)
+TF_REFUSE(cuEGLStreamProducerConnect)
+TF_REFUSE(cuEGLStreamProducerDisconnect)
+TF_REFUSE(cuEGLStreamProducerPresentFrame)
+TF_REFUSE(cuEGLStreamProducerReturnFrame)
+TF_REFUSE(cuGraphicsResourceGetMappedEglFrame)
+TF_REFUSE(cuEventCreateFromEGLSync)
+TF_REFUSE(cuVDPAUGetDevice)
+TF_REFUSE(cuVDPAUCtxCreate)
+TF_REFUSE(cuVDPAUCtxCreate_v2)
+TF_REFUSE(cuGraphicsVDPAURegisterVideoSurface)
+TF_REFUSE(cuGraphicsVDPAURegisterOutputSurface)
+
+TF_REFUSE(cuLogsRegisterCallback)
+TF_REFUSE(cuLogsUnregisterCallback)
+TF_REFUSE(cuLogsCurrent)
+TF_REFUSE(cuLogsDumpToFile)
+TF_REFUSE(cuLogsDumpToMemory)
+
+TF_REFUSE_STREAM(cuMemMapArrayAsync)
+TF_REFUSE_STREAM(cuSignalExternalSemaphoresAsync)
+TF_REFUSE_STREAM(cuWaitExternalSemaphoresAsync)
+TF_REFUSE_STREAM(cuGraphicsMapResources)
+TF_REFUSE_STREAM(cuGraphicsUnmapResources)
+
+// Entry points from before CUDA 3.2, with 32-bit device addresses: no address of this driver fits.
+TF_REFUSE(cuModuleGetGlobal)
+TF_REFUSE(cuMemAlloc)
+TF_REFUSE(cuMemAllocPitch)
+TF_REFUSE(cuMemFree)
+TF_REFUSE(cuMemGetAddressRange)
+TF_REFUSE(cuMemHostGetDevicePointer)
+TF_REFUSE(cuMemcpyHtoD)
+TF_REFUSE(cuMemcpyDtoH)
+TF_REFUSE(cuMemcpyDtoD)
+TF_REFUSE(cuMemcpyDtoA)
+TF_REFUSE(cuMemcpyAtoD)
+TF_REFUSE(cuMemcpyHtoA)
+TF_REFUSE(cuMemcpyAtoH)
+TF_REFUSE(cuMemcpyAtoA)
+TF_REFUSE(cuMemcpyHtoDAsync)
+TF_REFUSE(cuMemcpyDtoHAsync)
+TF_REFUSE(cuMemcpyHtoAAsync)
+TF_REFUSE(cuMemcpyAtoHAsync)
+TF_REFUSE(cuMemcpyDtoDAsync)
+TF_REFUSE(cuMemcpy2D)
+TF_REFUSE(cuMemcpy2DUnaligned)
+TF_REFUSE(cuMemcpy3D)
+TF_REFUSE(cuMemcpy2DAsync)
+TF_REFUSE(cuMemcpy3DAsync)
+TF_REFUSE(cuMemsetD8)
+TF_REFUSE(cuMemsetD16)
+TF_REFUSE(cuMemsetD32)
+TF_REFUSE(cuMemsetD2D8)
+TF_REFUSE(cuMemsetD2D16)
+TF_REFUSE(cuMemsetD2D32)
+
+}  // namespace tensor_fusion::sim::cuda

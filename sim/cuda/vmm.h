@@ -1,0 +1,47 @@
+#pragma once
+// Virtual memory management: physical allocations apart from addresses. A physical allocation is charged to the device
+// it was created on and lives until its last handle is released and its last mapping is gone; one that came from another
+// process is charged there. Each mapping knows which devices may use it. Thread-safe.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "sim/cuda/abi.h"
+#include "sim/cuda/device.h"
+#include "sim/cuda/handle.h"
+#include "sim/device/arena.h"
+
+namespace tensor_fusion::sim::cuda {
+
+struct PhysicalMemory {
+  static constexpr HandleKind kHandleKind = HandleKind::physical;
+  PhysicalMemory(device::Physical backing, const CUmemAllocationProp& wanted, std::uint64_t size, Device* charged)
+      : memory(std::move(backing)), properties(wanted), bytes(size), charged_to(charged) {}
+  ~PhysicalMemory() {
+    if (charged_to != nullptr) charged_to->uncharge(bytes);
+  }
+  PhysicalMemory(const PhysicalMemory&) = delete;
+  PhysicalMemory& operator=(const PhysicalMemory&) = delete;
+
+  const device::Physical memory;
+  const CUmemAllocationProp properties;
+  const std::uint64_t bytes;
+  Device* const charged_to;     // null: host memory, or another process pays
+  std::uint64_t handle_value = 0;
+  unsigned handles = 1;         // how often the program holds it, under vmm's lock
+};
+
+struct Mapping {
+  std::shared_ptr<PhysicalMemory> memory;
+  std::mutex mutex;
+  std::map<int, CUmemAccess_flags> access;  // by device ordinal
+  std::map<int, CUmemAccess_flags> host_access;  // by location type
+  [[nodiscard]] CUmemAccess_flags allowed(int ordinal) {
+    const std::lock_guard lock(mutex);
+    const auto found = access.find(ordinal);
+    return found != access.end() ? found->second : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  }
+};
+
+}  // namespace tensor_fusion::sim::cuda
