@@ -4,231 +4,11 @@
 #include <bit>
 #include <cmath>
 
+#include "sim/device/engine_run.h"
+
 namespace tensor_fusion::sim::device {
-namespace {
 
-using Status = CoreScratch::Status;
-constexpr std::uint64_t kNever = ~std::uint64_t{0};
-
-[[nodiscard]] bool is_copy(WorkKind kind) {
-  return kind == WorkKind::h2d || kind == WorkKind::d2h || kind == WorkKind::d2d;
-}
-[[nodiscard]] unsigned server_of(WorkKind kind) {
-  return static_cast<unsigned>(kind) - static_cast<unsigned>(WorkKind::h2d);
-}
-[[nodiscard]] std::uint64_t known_ns(std::uint64_t duration) { return duration & ~kAtLeast; }
-[[nodiscard]] bool is_final(std::uint64_t duration) { return (duration & kAtLeast) == 0; }
-
-// One call of advance_core: the engine's view with the verbs of the simulation.
-class Run {
- public:
-  explicit Run(EngineView& engine) : e_(engine), core_(*engine.core), s_(*engine.scratch) {}
-
-  Advanced until(std::uint64_t now);
-
- private:
-  void ingest();
-  void resolve(unsigned m, unsigned l);
-  void clear_status(unsigned m, unsigned l);
-  void set_status(unsigned m, unsigned l, Status status, std::uint64_t when_ns = 0);
-  void finish(unsigned m, unsigned l, LaneItem& item);
-  [[nodiscard]] std::uint64_t dependency_time(unsigned m, const LaneItem& item);
-  void settle_blocked();
-  void settle_timed();
-  void schedule();
-  void switch_to(std::uint32_t m);
-  void run_lanes(std::uint32_t mask);
-  void stop_running();
-  void start_copies();
-  void finish_compute();
-  void finish_copies();
-  [[nodiscard]] std::uint64_t compute_end(unsigned l, std::uint64_t known);
-  [[nodiscard]] std::uint64_t next_event();
-  [[nodiscard]] bool stall(std::uint64_t now, Advanced& result);
-  void account(std::uint64_t until_ns);
-  void close_window();
-  void skip_idle_windows(std::uint64_t now);
-
-  [[nodiscard]] MemberView& member(unsigned m) { return (*e_.members)[m]; }
-  [[nodiscard]] LaneItem& head(unsigned m, unsigned l) {
-    return member(m).items[l * e_.depth + static_cast<std::uint32_t>(member(m).core->lanes[l].completed % e_.depth)];
-  }
-  [[nodiscard]] bool runnable(std::uint32_t m) const {
-    return m != kNobody && ((s_.runnable[m >> 6] >> (m & 63)) & 1) != 0;
-  }
-  [[nodiscard]] bool any_runnable() const { return (s_.runnable[0] | s_.runnable[1]) != 0; }
-  [[nodiscard]] bool others_runnable(std::uint32_t than) const {
-    auto copy = s_.runnable;
-    copy[than >> 6] &= ~(std::uint64_t{1} << (than & 63));
-    return (copy[0] | copy[1]) != 0;
-  }
-  [[nodiscard]] std::uint32_t runnable_after(std::uint32_t m) const;
-
-  EngineView& e_;
-  EngineCore& core_;
-  CoreScratch& s_;
-  bool finished_any_ = false;
-};
-
-void Run::clear_status(unsigned m, unsigned l) {
-  const auto bit = std::uint32_t{1} << l;
-  auto& head = s_.heads[m][l];
-  auto& lanes = s_.lanes[m];
-  switch (head.status) {
-    case Status::timed: lanes.timed &= ~bit; --s_.timed; break;
-    case Status::blocked: lanes.blocked &= ~bit; --s_.blocked; break;
-    case Status::queued: lanes.queued &= ~bit; --s_.queued; break;
-    case Status::ready:
-      lanes.ready &= ~bit;
-      if (lanes.ready == 0) s_.runnable[m >> 6] &= ~(std::uint64_t{1} << (m & 63));
-      break;
-    default: break;
-  }
-  head.status = Status::empty;
-}
-
-void Run::set_status(unsigned m, unsigned l, Status status, std::uint64_t when_ns) {
-  const auto bit = std::uint32_t{1} << l;
-  auto& head = s_.heads[m][l];
-  auto& lanes = s_.lanes[m];
-  head.status = status;
-  switch (status) {
-    case Status::timed:
-      head.when_ns = when_ns;
-      lanes.timed |= bit;
-      ++s_.timed;
-      s_.next_timed_ns = std::min(s_.next_timed_ns, when_ns);
-      break;
-    case Status::blocked: lanes.blocked |= bit; ++s_.blocked; break;
-    case Status::queued: lanes.queued |= bit; ++s_.queued; break;
-    case Status::ready:
-      lanes.ready |= bit;
-      s_.runnable[m >> 6] |= std::uint64_t{1} << (m & 63);
-      break;
-    default: break;
-  }
-}
-
-void Run::finish(unsigned m, unsigned l, LaneItem& item) {
-  MemberView& view = member(m);
-  LaneCore& lane = view.core->lanes[l];
-  item.start_ns.store(lane.started_ns != 0 ? lane.started_ns : core_.clock_ns, std::memory_order_relaxed);
-  item.end_ns.store(core_.clock_ns, std::memory_order_relaxed);
-  if (item.event != kNoEvent && view.events != nullptr) {
-    view.events[item.event].store(core_.clock_ns, std::memory_order_release);
-  }
-  if (item.kind == WorkKind::compute) ++view.core->kernels;
-  ++lane.completed;
-  lane.ready_ns = 0;
-  lane.started_ns = 0;
-  lane.progress_ns = 0;
-  ++core_.events;
-  finished_any_ = true;
-}
-
-// 0: done by now; a later time: done then; kNotFinished.
-std::uint64_t Run::dependency_time(unsigned m, const LaneItem& item) {
-  const unsigned lane = ticket_lane(item.after_ticket) % kLanes;
-  const std::uint64_t number = ticket_number(item.after_ticket);
-  const auto by_count = [&](const ContextCore& core) { return core.lanes[lane].completed >= number ? 0 : kNotFinished; };
-  if (item.after_context == member(m).id) return by_count(*member(m).core);
-  std::uint32_t here = kNobody;
-  const std::uint64_t time =
-      e_.foreign_done == nullptr ? 0 : e_.foreign_done(e_.user, item.after_context, item.after_ticket, &here);
-  if (here != kNobody) return by_count(*member(here).core);
-  return time;
-}
-
-// Looks at the oldest unfinished item of a lane, finishes what takes no time, and files the lane by what it waits for.
-void Run::resolve(unsigned m, unsigned l) {
-  clear_status(m, l);
-  ContextCore& context = *member(m).core;
-  LaneCore& lane = context.lanes[l];
-  const std::uint64_t now = core_.clock_ns;
-  while (lane.completed < s_.heads[m][l].tail) {
-    LaneItem& item = head(m, l);
-    if (lane.ready_ns == 0) {
-      if (item.arrival_ns > now) return set_status(m, l, Status::timed, item.arrival_ns);
-      if (item.after_ticket != 0) {
-        const std::uint64_t done = dependency_time(m, item);
-        if (done == kNotFinished) return set_status(m, l, Status::blocked);
-        if (done > now) return set_status(m, l, Status::timed, done);
-      }
-      lane.ready_ns = now;
-    }
-    if (item.kind == WorkKind::compute) {
-      const std::uint64_t bit = std::uint64_t{1} << l;
-      if ((context.parked & bit) != 0) {
-        if (!is_final(item.duration.load(std::memory_order_acquire))) return set_status(m, l, Status::parked);
-        context.parked &= ~bit;
-      }
-      return set_status(m, l, Status::ready);
-    }
-    if (is_copy(item.kind)) return set_status(m, l, Status::queued);
-    if (item.kind == WorkKind::gate) {
-      const std::uint64_t opened = item.duration.load(std::memory_order_acquire);
-      if (opened == 0) return set_status(m, l, Status::gated);
-      if (opened > now) return set_status(m, l, Status::timed, opened);
-    }
-    finish(m, l, item);
-  }
-}
-
-void Run::ingest() {
-  s_.runnable = {0, 0};
-  s_.timed = s_.blocked = s_.queued = 0;
-  s_.next_timed_ns = kNever;
-  for (unsigned i = 0; i < s_.count; ++i) {
-    const unsigned m = s_.list[i];
-    s_.lanes[m] = {};
-    for (unsigned l = 0; l < kLanes; ++l) {
-      s_.heads[m][l].status = Status::empty;
-      s_.heads[m][l].tail = member(m).tails[l].load(std::memory_order_acquire);
-    }
-  }
-  for (const CopyServer& server : core_.copy) {
-    if (server.member != kNobody) s_.heads[server.member][server.lane].status = Status::copying;
-  }
-  for (unsigned i = 0; i < s_.count; ++i) {
-    const unsigned m = s_.list[i];
-    for (unsigned l = 0; l < kLanes; ++l) {
-      const auto& head = s_.heads[m][l];
-      if (head.status != Status::copying && member(m).core->lanes[l].completed < head.tail) resolve(m, l);
-    }
-  }
-}
-
-void Run::settle_blocked() {
-  while (finished_any_ && s_.blocked != 0) {
-    finished_any_ = false;
-    for (unsigned i = 0; i < s_.count; ++i) {
-      const unsigned m = s_.list[i];
-      for (std::uint32_t mask = s_.lanes[m].blocked; mask != 0; mask &= mask - 1) {
-        resolve(m, static_cast<unsigned>(std::countr_zero(mask)));
-      }
-    }
-  }
-  finished_any_ = false;
-}
-
-void Run::settle_timed() {
-  if (s_.timed == 0 || s_.next_timed_ns > core_.clock_ns) return;
-  s_.next_timed_ns = kNever;
-  for (unsigned i = 0; i < s_.count; ++i) {
-    const unsigned m = s_.list[i];
-    for (std::uint32_t mask = s_.lanes[m].timed; mask != 0; mask &= mask - 1) {
-      const auto l = static_cast<unsigned>(std::countr_zero(mask));
-      const std::uint64_t when = s_.heads[m][l].when_ns;
-      if (when <= core_.clock_ns) {
-        resolve(m, l);
-      } else {
-        s_.next_timed_ns = std::min(s_.next_timed_ns, when);
-      }
-    }
-  }
-}
-
-std::uint32_t Run::runnable_after(std::uint32_t m) const {
+std::uint32_t EngineRun::runnable_after(std::uint32_t m) const {
   const std::uint32_t from = m == kNobody ? 0 : (m + 1) % kMaxMembers;
   for (unsigned step = 0; step < 3; ++step) {  // rest of from's word, the other word, from's word again
     const unsigned word = ((from >> 6) + step) & 1;
@@ -239,7 +19,7 @@ std::uint32_t Run::runnable_after(std::uint32_t m) const {
   return kNobody;
 }
 
-void Run::switch_to(std::uint32_t m) {
+void EngineRun::switch_to(std::uint32_t m) {
   stop_running();
   const bool costs = core_.resident != kNobody && core_.resident != m;
   core_.resident = m;
@@ -250,7 +30,7 @@ void Run::switch_to(std::uint32_t m) {
   core_.slice_end_ns = std::max(core_.switch_until_ns, core_.clock_ns) + e_.rules.slice_ns;
 }
 
-void Run::schedule() {
+void EngineRun::schedule() {
   std::uint32_t wanted = 0;
   if (core_.clock_ns >= core_.switch_until_ns) {
     const std::uint32_t r = core_.resident;
@@ -273,7 +53,7 @@ void Run::schedule() {
   run_lanes(wanted);
 }
 
-void Run::run_lanes(std::uint32_t mask) {
+void EngineRun::run_lanes(std::uint32_t mask) {
   if (mask == core_.running) return;
   stop_running();
   core_.running = mask;
@@ -289,7 +69,7 @@ void Run::run_lanes(std::uint32_t mask) {
   core_.share = std::max(1.0, widths);
 }
 
-void Run::stop_running() {
+void EngineRun::stop_running() {
   if (core_.running == 0) return;
   const double gained = static_cast<double>(core_.clock_ns - core_.anchor_ns) / core_.share;
   for (std::uint32_t rest = core_.running; rest != 0; rest &= rest - 1) {
@@ -299,12 +79,12 @@ void Run::stop_running() {
   core_.running = 0;
 }
 
-std::uint64_t Run::compute_end(unsigned l, std::uint64_t known) {
+std::uint64_t EngineRun::compute_end(unsigned l, std::uint64_t known) {
   const double left = (static_cast<double>(known) - member(core_.resident).core->lanes[l].progress_ns) * core_.share;
   return core_.anchor_ns + (left <= 0 ? 0 : static_cast<std::uint64_t>(std::ceil(left)));
 }
 
-void Run::finish_compute() {
+void EngineRun::finish_compute() {
   if (core_.running == 0) return;
   std::uint32_t over = 0;
   for (std::uint32_t rest = core_.running; rest != 0; rest &= rest - 1) {
@@ -322,47 +102,7 @@ void Run::finish_compute() {
   }
 }
 
-void Run::start_copies() {
-  for (unsigned s = 0; s < kCopyServers && s_.queued != 0; ++s) {
-    CopyServer& server = core_.copy[s];
-    if (server.member != kNobody) continue;
-    std::uint64_t best = kNever;
-    for (unsigned i = 0; i < s_.count; ++i) {
-      const unsigned m = s_.list[i];
-      for (std::uint32_t mask = s_.lanes[m].queued; mask != 0; mask &= mask - 1) {
-        const auto l = static_cast<unsigned>(std::countr_zero(mask));
-        const std::uint64_t ready = member(m).core->lanes[l].ready_ns;
-        if (server_of(head(m, l).kind) != s || ready > best) continue;
-        if (ready == best && (m > server.member || (m == server.member && l > server.lane))) continue;
-        best = ready;
-        server.member = m;
-        server.lane = l;
-      }
-    }
-    if (server.member == kNobody) continue;
-    clear_status(server.member, server.lane);
-    set_status(server.member, server.lane, Status::copying);
-    server.start_ns = core_.clock_ns;
-    member(server.member).core->lanes[server.lane].started_ns = core_.clock_ns;
-  }
-}
-
-void Run::finish_copies() {
-  for (CopyServer& server : core_.copy) {
-    if (server.member == kNobody) continue;
-    LaneItem& item = head(server.member, server.lane);
-    const std::uint64_t duration = item.duration.load(std::memory_order_acquire);
-    if (!is_final(duration) || server.start_ns + duration > core_.clock_ns) continue;
-    const auto m = server.member;
-    const auto l = server.lane;
-    server = {kNobody, 0, 0};
-    finish(m, l, item);
-    s_.heads[m][l].status = Status::empty;
-    resolve(m, l);
-  }
-}
-
-std::uint64_t Run::next_event() {
+std::uint64_t EngineRun::next_event() {
   std::uint64_t next = core_.window_end_ns;
   if (s_.timed != 0) next = std::min(next, s_.next_timed_ns);
   if (core_.clock_ns < core_.switch_until_ns) next = std::min(next, core_.switch_until_ns);
@@ -382,7 +122,7 @@ std::uint64_t Run::next_event() {
 }
 
 // Something that runs has come to the end of what is known of it.
-bool Run::stall(std::uint64_t now, Advanced& result) {
+bool EngineRun::stall(std::uint64_t now, Advanced& result) {
   for (std::uint32_t rest = core_.running; rest != 0; rest &= rest - 1) {
     const auto l = static_cast<unsigned>(std::countr_zero(rest));
     const std::uint64_t duration = head(core_.resident, l).duration.load(std::memory_order_acquire);
@@ -410,7 +150,7 @@ bool Run::stall(std::uint64_t now, Advanced& result) {
   return result.stalled;
 }
 
-void Run::account(std::uint64_t until_ns) {
+void EngineRun::account(std::uint64_t until_ns) {
   const std::uint64_t passed = until_ns - core_.clock_ns;
   if (passed == 0) return;
   if (core_.running != 0) {
@@ -435,7 +175,7 @@ void Run::account(std::uint64_t until_ns) {
   core_.clock_ns = until_ns;
 }
 
-void Run::close_window() {
+void EngineRun::close_window() {
   const auto percent = [&](std::uint64_t ns) {
     return static_cast<std::uint16_t>(std::min<std::uint64_t>(100, (ns * 100 + e_.rules.window_ns / 2) / e_.rules.window_ns));
   };
@@ -467,7 +207,7 @@ void Run::close_window() {
 }
 
 // Nobody has work and nothing is left of the present window: keep only as many empty samples as anyone can read.
-void Run::skip_idle_windows(std::uint64_t now) {
+void EngineRun::skip_idle_windows(std::uint64_t now) {
   if (s_.count != 0 || core_.window_busy_ns != 0 || core_.window_copy_ns != 0 || core_.window_end_ns >= now) return;
   const std::uint64_t whole = (now - core_.window_end_ns) / e_.rules.window_ns;
   if (whole <= kDeviceSamples) return;
@@ -476,7 +216,7 @@ void Run::skip_idle_windows(std::uint64_t now) {
   core_.window_end_ns += skipped * e_.rules.window_ns;
 }
 
-Advanced Run::until(std::uint64_t now) {
+Advanced EngineRun::until(std::uint64_t now) {
   Advanced result;
   now = std::max(now, core_.clock_ns);
   ingest();
@@ -510,8 +250,6 @@ Advanced Run::until(std::uint64_t now) {
   return result;
 }
 
-}  // namespace
-
 void init_engine_core(EngineCore& core, std::uint64_t now, const Rules& rules) {
   core = EngineCore{};
   core.clock_ns = core.anchor_ns = now;
@@ -521,7 +259,7 @@ void init_engine_core(EngineCore& core, std::uint64_t now, const Rules& rules) {
   core.window_end_ns = now + rules.window_ns;
 }
 
-Advanced advance_core(EngineView& engine, std::uint64_t now) { return Run(engine).until(now); }
+Advanced advance_core(EngineView& engine, std::uint64_t now) { return EngineRun(engine).until(now); }
 
 void forget_member(EngineCore& core, std::uint32_t member) {
   if (core.resident == member) {
