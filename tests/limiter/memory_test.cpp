@@ -56,6 +56,8 @@ TEST(Race, of_processes_and_threads_ends_with_nothing_owed) {
     std::vector<std::unique_ptr<Talk>> tenants;
     for (int i = 0; i < 4; ++i)
       tenants.push_back(std::make_unique<Talk>(machine.tenant({"churn", "150", "3", std::to_string(i)})));
+    for (auto& tenant : tenants) EXPECT_EQ(tenant->line(), "ready");
+    for (auto& tenant : tenants) tenant->go();
     for (auto& tenant : tenants) {
       const std::string line = tenant->line();
       EXPECT_EQ(number_after(line, "wrong"), 0u) << line;

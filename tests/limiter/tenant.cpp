@@ -2,7 +2,7 @@
 //   tenant steps             takes and gives back by each path in turn, one line per state, and waits for a line after each
 //   tenant huge BYTES        asks each path for BYTES at once and prints the code it answers
 //   tenant race OPERATIONS THREADS SEED   random operations until done; frees all and prints what it saw
-//   tenant churn OPERATIONS THREADS SEED  the same, and waits for a line before it ends, so that its books can be read
+//   tenant churn OPERATIONS THREADS SEED  the same, and waits for a line before it begins and before it ends
 #include <dlfcn.h>
 
 #include <atomic>
@@ -293,8 +293,13 @@ int main(int count, char** arguments) {
   }
   if (command == "steps") steps();
   else if (command == "huge") huge(number(2, 1 << 30));
-  else if (command == "race" || command == "churn") race(number(2, 100), number(3, 4), number(4, 1));
-  else return 2;
+  else if (command == "race" || command == "churn") {
+    if (command == "churn") {
+      std::printf("ready\n");
+      pause_here();
+    }
+    race(number(2, 100), number(3, 4), number(4, 1));
+  } else return 2;
   if (command == "churn") pause_here();
   return 0;
 }
