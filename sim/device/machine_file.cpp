@@ -78,6 +78,12 @@ struct FlockOf {
   return false;
 }
 
+// Whether any process holds a slot, asked without knowing the state's layout. Our own slots do not show.
+[[nodiscard]] bool any_slot_locked(int live_fd) {
+  FlockOf probe(F_WRLCK, 0, kMaxProcesses);
+  return ::fcntl(live_fd, F_GETLK, &probe.lock) == 0 && probe.lock.l_type != F_UNLCK;
+}
+
 [[nodiscard]] State* map_state(const std::string& path) {
   Descriptor file{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
   if (file.fd < 0) return nullptr;
@@ -295,6 +301,11 @@ std::expected<Opened, Error> open_machine(const std::string& directory, const st
                                            given + (owner == given ? "' with other content" : "'") +
                                            "; end the programs on it or choose another TENSOR_FUSION_SIM_DIR"});
         }
+      }
+      if (opened.state == nullptr && any_slot_locked(opened.live_fd)) {
+        return std::unexpected(Error{Errc::spec_conflict, "the machine in " + directory +
+                                                              " is in use by another version of this simulator; end its programs or "
+                                                              "choose another TENSOR_FUSION_SIM_DIR"});
       }
       if (description->text.empty()) description = read_description(given);
       if (!description) return std::unexpected(description.error());

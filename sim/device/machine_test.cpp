@@ -104,6 +104,31 @@ TEST(Machine, refuses_a_broken_state_file_only_without_a_description) {
   ASSERT_TRUE(remade) << remade.error().message;
 }
 
+TEST(Machine, of_another_version_is_not_torn_from_under_its_users) {
+  const TestDirectory directory;
+  int line[2];
+  ASSERT_EQ(::pipe(line), 0);
+  const pid_t child = start_child([&] {
+    auto mine = directory.attach("tiny");
+    if (!mine || ::write(line[1], "x", 1) != 1) return 1;
+    ::pause();
+    return 0;
+  });
+  char byte = 0;
+  ASSERT_EQ(::read(line[0], &byte, 1), 1);
+  const std::string state = directory.path() + "/state";
+  ASSERT_EQ(::rename(state.c_str(), (state + ".old").c_str()), 0);
+  { std::ofstream(state) << "of another layout"; }
+  auto refused = directory.attach("tiny");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::spec_conflict);
+  ::kill(child, SIGKILL);
+  join_child(child);
+  EXPECT_TRUE(directory.attach("tiny"));
+  ::close(line[0]);
+  ::close(line[1]);
+}
+
 TEST(Machine, shows_a_process_only_the_devices_whose_files_it_can_open) {
   const TestDirectory directory;
   auto machine = directory.attach("3xtiny");
