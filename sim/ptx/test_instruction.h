@@ -15,7 +15,7 @@ template <class T>
   return "b" + std::to_string(sizeof(T) * 8);
 }
 
-// `code` works on %a, %b, %c (registers of A, B, C) and sets %d (of D); it may use %p and %q as predicates, %t0 … %t3 as
+// `code` works on %a, %b, %c (registers of A, B, C) and sets %d (of D); it may use %p and %q as predicates, %h0 and %h1 as 16-bit, %t0 … %t3 as
 // 32-bit and %u0 … %u3 as 64-bit temporaries.
 template <class D, class A, class B = A, class C = A>
 [[nodiscard]] std::vector<D> apply(const std::string& code, const std::vector<A>& a, const std::vector<B>& b = {}, const std::vector<C>& c = {},
@@ -26,7 +26,7 @@ template <class D, class A, class B = A, class C = A>
            ", [%x];\n";
   };
   const std::string text = ".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 pd, .param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u32 pn)\n{\n"
-      "  .reg .pred %p, %q, %out;\n  .reg .b32 %i, %n, %t<4>;\n  .reg .b64 %x, %u<4>;\n"
+      "  .reg .pred %p, %q, %out;\n  .reg .b16 %h<2>;\n  .reg .b32 %i, %n, %t<4>;\n  .reg .b64 %x, %u<4>;\n"
       "  .reg ." + register_type<D>() + " %d;\n  .reg ." + register_type<A>() + " %a;\n  .reg ." + register_type<B>() + " %b;\n  .reg ." + register_type<C>() + " %c;\n"
       "  mov.u32 %i, %ctaid.x;\n  mov.u32 %n, %ntid.x;\n  mov.u32 %t0, %tid.x;\n  mad.lo.u32 %i, %i, %n, %t0;\n"
       "  ld.param.u32 %n, [pn];\n  setp.ge.u32 %out, %i, %n;\n  @%out ret;\n" +
