@@ -1,0 +1,202 @@
+// Tenants that do what users reported to go wrong under other limiters. Each command prints key=value lines.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "contract/cuda.h"
+#include "contract/cuda_symbols.h"
+#include "contract/nvml.h"
+
+using namespace tensor_fusion::cuda;
+namespace nvml = tensor_fusion::contract::nvml;
+
+namespace {
+
+void* g_library = nullptr;
+
+template <class... Arguments>
+auto find(const char* name) {
+  auto function = reinterpret_cast<CUresult (*)(Arguments...)>(dlsym(g_library, name));
+  if (function != nullptr) return function;
+  return +[](Arguments...) { return CUDA_ERROR_NOT_FOUND; };
+}
+
+void pause_here() {
+  std::fflush(stdout);
+  for (int letter; (letter = std::getchar()) != EOF && letter != '\n';) {
+  }
+}
+
+CUcontext start(int device = 0) {
+  CUcontext context = nullptr;
+  const CUresult init = find<unsigned>("cuInit")(0);
+  int count = -1;
+  find<int*>("cuDeviceGetCount")(&count);
+  const CUresult retain = find<CUcontext*, CUdevice>("cuDevicePrimaryCtxRetain")(&context, device);
+  std::printf("init=%d devices=%d retain=%d\n", init, count, retain);
+  if (retain == CUDA_SUCCESS) find<CUcontext>("cuCtxSetCurrent")(context);
+  return context;
+}
+
+CUresult take(std::size_t bytes, CUdeviceptr& pointer) {
+  return find<CUdeviceptr*, std::size_t>("cuMemAlloc_v2")(&pointer, bytes);
+}
+
+// Physical memory asked for on the host, as NCCL and llama.cpp do, and at places that do not exist.
+void locations() {
+  start();
+  for (const int type : {1, 2, 3, 4, 0, 77, -1})
+    for (const int id : {0, 1, 63, 64, 1 << 30, -1}) {
+      CUmemAllocationProp prop{};
+      prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+      prop.location.type = static_cast<CUmemLocationType>(type);
+      prop.location.id = id;
+      CUmemGenericAllocationHandle handle = 0;
+      const CUresult result = find<CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*, std::uint64_t>(
+          "cuMemCreate")(&handle, 2 << 20, &prop, 0);
+      if (result == CUDA_SUCCESS) find<CUmemGenericAllocationHandle>("cuMemRelease")(handle);
+      std::printf("type%d_id%d=%d\n", type, id, result);
+    }
+}
+
+// What every name answers at every version and flag.
+void symbols() {
+  using Ask = CUresult (*)(const char*, void**, int, std::uint64_t, CUdriverProcAddressQueryResult*);
+  start();
+  const auto ask = reinterpret_cast<Ask>(dlsym(g_library, "cuGetProcAddress_v2"));
+  std::vector<std::string> names = {"", "cuNoSuchFunction"};
+  for (const CudaSymbol& symbol : kCudaSymbols) names.emplace_back(symbol.base);
+  for (const std::string& name : names)
+    for (const int version : {0, 2000, 3020, 4000, 7000, 11030, 11040, 12000, 12050, 13000, 99000})
+      for (const std::uint64_t flags : {0, 1, 2, 3}) {
+        void* function = nullptr;
+        auto status = static_cast<CUdriverProcAddressQueryResult>(9);
+        const CUresult result = ask(name.c_str(), &function, version, flags, &status);
+        std::printf("%s@%d/%llu=%d,%d,%s\n", name.c_str(), version, static_cast<unsigned long long>(flags), result, status,
+                    function != nullptr ? "found" : "null");
+      }
+  for (const CudaSymbol& symbol : kCudaSymbols)
+    std::printf("%s=%s\n", symbol.exported, dlsym(g_library, symbol.exported) != nullptr ? "found" : "null");
+}
+
+void attributes() {
+  start();
+  for (int attribute = 1; attribute < 150; ++attribute) {
+    int value = 0;
+    const CUresult result = find<int*, CUdevice_attribute, CUdevice>("cuDeviceGetAttribute")(
+        &value, static_cast<CUdevice_attribute>(attribute), 0);
+    std::printf("%d=%d,%d\n", attribute, result, value);
+  }
+}
+
+void share_memory() {
+  start();
+  CUdeviceptr pointer = 0;
+  take(64 << 20, pointer);
+  CUipcMemHandle handle{};
+  std::printf("handle_code=%d handle=", find<CUipcMemHandle*, CUdeviceptr>("cuIpcGetMemHandle")(&handle, pointer));
+  for (const char byte : handle.reserved) std::printf("%02x", static_cast<unsigned char>(byte));
+  std::printf("\n");
+  pause_here();
+}
+void open_memory(const char* text) {
+  start();
+  CUipcMemHandle handle{};
+  for (std::size_t i = 0; i < sizeof handle.reserved; ++i) {
+    const char digits[3] = {text[2 * i], text[2 * i + 1], 0};
+    handle.reserved[i] = static_cast<char>(std::strtoul(digits, nullptr, 16));
+  }
+  CUdeviceptr pointer = 0;
+  std::printf("open=%d\n", find<CUdeviceptr*, CUipcMemHandle, unsigned>("cuIpcOpenMemHandle_v2")(&pointer, handle, 1));
+  pause_here();
+  std::printf("close=%d\n", find<CUdeviceptr>("cuIpcCloseMemHandle")(pointer));
+  pause_here();
+}
+
+void management() {
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  if (library == nullptr) return;
+  const auto call = [&](const char* name) { return dlsym(library, name); };
+  std::printf("nvml_init=%d\n", reinterpret_cast<int (*)()>(call("nvmlInit_v2"))());
+  unsigned count = 0;
+  reinterpret_cast<int (*)(unsigned*)>(call("nvmlDeviceGetCount_v2"))(&count);
+  nvml::Device device = nullptr;
+  const int handle = reinterpret_cast<int (*)(unsigned, nvml::Device*)>(call("nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+  nvml::Device none = nullptr;
+  const int beyond = reinterpret_cast<int (*)(unsigned, nvml::Device*)>(call("nvmlDeviceGetHandleByIndex_v2"))(count, &none);
+  char uuid[96] = {};
+  reinterpret_cast<int (*)(nvml::Device, char*, unsigned)>(call("nvmlDeviceGetUUID"))(device, uuid, sizeof uuid);
+  nvml::Memory memory{};
+  reinterpret_cast<int (*)(nvml::Device, nvml::Memory*)>(call("nvmlDeviceGetMemoryInfo"))(device, &memory);
+  nvml::MemoryV2 second{};
+  second.version = nvml::version_word<nvml::MemoryV2>(2);
+  const int second_code =
+      reinterpret_cast<int (*)(nvml::Device, nvml::MemoryV2*)>(call("nvmlDeviceGetMemoryInfo_v2"))(device, &second);
+  std::vector<nvml::ProcessInfo> processes(64);
+  unsigned listed = 64;
+  const int list_code = reinterpret_cast<int (*)(nvml::Device, unsigned*, nvml::ProcessInfo*)>(
+      call("nvmlDeviceGetComputeRunningProcesses_v3"))(device, &listed, processes.data());
+  std::printf("count=%u handle=%d beyond=%d uuid=%s total=%llu used=%llu free=%llu\n", count, handle, beyond, uuid,
+              static_cast<unsigned long long>(memory.total), static_cast<unsigned long long>(memory.used),
+              static_cast<unsigned long long>(memory.free));
+  std::printf("v2=%d v2_version_kept=%d v2_total=%llu v2_free=%llu list=%d listed=%u pids=", second_code,
+              second.version == nvml::version_word<nvml::MemoryV2>(2) ? 1 : 0, static_cast<unsigned long long>(second.total),
+              static_cast<unsigned long long>(second.free), list_code, listed);
+  for (unsigned i = 0; i < listed && i < 64; ++i) std::printf("%u,", processes[i].pid);
+  std::printf("\n");
+}
+
+void device_uuid() {
+  CUuuid uuid{};
+  find<CUuuid*, CUdevice>("cuDeviceGetUuid_v2")(&uuid, 0);
+  std::printf("uuid=GPU-");
+  for (int i = 0; i < 16; ++i) std::printf(i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid.bytes[i]);
+  std::printf("\n");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string command = count > 1 ? arguments[1] : "";
+  g_library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (g_library == nullptr) return 4;
+  if (command == "locations") {
+    locations();
+  } else if (command == "symbols") {
+    symbols();
+  } else if (command == "attributes") {
+    attributes();
+  } else if (command == "share") {
+    share_memory();
+  } else if (command == "open" && count > 2) {
+    open_memory(arguments[2]);
+  } else if (command == "management") {
+    start();
+    CUdeviceptr pointer = 0;
+    std::printf("own=%d alloc=%d\n", getpid(), take(100 << 20, pointer));
+    management();
+  } else if (command == "uuid") {
+    start();
+    device_uuid();
+  } else if (command == "take" && count > 2) {
+    start();
+    CUdeviceptr pointer = 0;
+    std::printf("take=%d\n", take(std::strtoull(arguments[2], nullptr, 0), pointer));
+    pause_here();
+    std::printf("more=%d\n", take(std::strtoull(arguments[2], nullptr, 0), pointer));
+    pause_here();
+  } else if (command == "hold_namespace") {
+    start();
+    std::printf("namespace=%d\n", dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW) != nullptr ? 1 : 0);
+  } else {
+    return 2;
+  }
+  return 0;
+}
