@@ -37,6 +37,7 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
   claim.gap_ns = pool::kNever;
   std::uint64_t ahead = 0;
   std::uint64_t outline = 0;
+  anyone_ = false;
   const std::size_t high = std::min<std::size_t>(page.process_high.load(kRelaxed), contract::kMaxProcesses);
   if (slots_.size() < high) slots_.resize(high);
   for (std::size_t i = 0; i < high; ++i) {
@@ -47,6 +48,7 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
       slot.live = false;
       continue;
     }
+    anyone_ = true;
     const contract::ClaimProcessDevice& row = process.devices[device];
     const std::uint32_t pid = process.pid.load(kRelaxed);
     const std::uint64_t ticks = process.start_ticks.load(kRelaxed);

@@ -28,6 +28,8 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kHeartbeatNs = contract::kHeartbeatPeriodNs / 2;
+// While no process holds a slot the only reader is one that starts: it must not find the heartbeat late, that is all.
+constexpr std::uint64_t kIdleHeartbeatNs = contract::kHeartbeatLateNs / 2;
 constexpr std::uint64_t kQuietNs = 20'000'000;  // what cannot change without a ring is read again after this
 constexpr std::uint64_t kFloodWindowNs = 100'000'000;
 constexpr unsigned kRingsPerWindow = 1000;  // more is a flood: that tenant's bell is deaf for the rest of it
@@ -87,6 +89,7 @@ struct ShareLoop::State {
   system::Fd epoll, wake, timer;
   std::uint64_t next_token = kFirstTenantToken;
   std::uint64_t heartbeat_ns = 0;
+  std::uint64_t heartbeat_period_ns = kHeartbeatNs;
   std::uint64_t passes = 0;
   std::atomic<std::uint64_t> cpu{0};
   std::atomic<bool> stopping{false};
@@ -186,6 +189,7 @@ void ShareLoop::State::pass(Device& device, std::uint64_t now) {
 
 void ShareLoop::State::beat(std::uint64_t now) {
   heartbeat_ns = now;
+  heartbeat_period_ns = kIdleHeartbeatNs;
   for (auto& [id, tenant] : tenants) {
     tenant.pages.grant->heartbeat_ns.store(now, std::memory_order_release);
     if (tenant.deaf && now > tenant.window_ns + kFloodWindowNs) {
@@ -197,6 +201,8 @@ void ShareLoop::State::beat(std::uint64_t now) {
       }
     }
     announce(tenant);  // processes come and go without a ring, too
+    for (const auto& place : tenant.places)
+      if (place->claims.anyone()) heartbeat_period_ns = kHeartbeatNs;
   }
 }
 
@@ -213,6 +219,7 @@ void ShareLoop::State::announce(Tenant& tenant) {
 void ShareLoop::State::ring(Tenant& tenant, std::uint64_t now) {
   char sink[4096];
   static_cast<void>(!::read(tenant.pages.bell, sink, sizeof sink));
+  heartbeat_period_ns = kHeartbeatNs;
   if (now > tenant.window_ns + kFloodWindowNs) {
     tenant.window_ns = now;
     tenant.rings = 0;
@@ -251,8 +258,8 @@ std::uint64_t ShareLoop::State::run(std::uint64_t now) {
   for (auto& [ordinal, device] : devices) {
     if (device.due <= now) pass(device, now);
   }
-  if (now >= heartbeat_ns + kHeartbeatNs) beat(now);
-  std::uint64_t due = heartbeat_ns + kHeartbeatNs;
+  if (now >= heartbeat_ns + heartbeat_period_ns) beat(now);
+  std::uint64_t due = heartbeat_ns + heartbeat_period_ns;
   for (const auto& [ordinal, device] : devices) due = std::min(due, device.due);
   return due;
 }
