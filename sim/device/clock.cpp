@@ -20,8 +20,6 @@
 namespace tensor_fusion::sim::device {
 namespace {
 
-constexpr std::uint64_t kReapPeriodNs = 10'000'000;
-
 struct Asker {
   State* state;
   EngineId engine;

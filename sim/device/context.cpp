@@ -25,12 +25,17 @@ namespace {
 [[nodiscard]] ContextRecord* claim_slot(Machine& machine, std::uint32_t* slot) {
   State& state = machine.state();
   for (std::uint32_t i = 0; i < kMaxContexts; ++i) {
+    auto& taken = state.context_taken[i >> 6];
+    const std::uint64_t bit = std::uint64_t{1} << (i & 63);
+    if ((taken.load(std::memory_order_relaxed) & bit) != 0) continue;
     ContextRecord& record = state.contexts[i];
-    if (record.state.load(std::memory_order_acquire) != kSlotFree) continue;
     record.process.store(machine.process_slot(), std::memory_order_relaxed);
     record.member.store(kNobody, std::memory_order_relaxed);
     const std::uint32_t generation = (record.generation.load(std::memory_order_relaxed) + 1) & ((1u << (32 - kContextSlotBits)) - 1);
     record.generation.store(generation == 0 ? 1 : generation, std::memory_order_release);
+    kill_point();
+    taken.fetch_or(bit, std::memory_order_release);
+    kill_point();
     record.state.store(kSlotClaimed, std::memory_order_release);
     *slot = i;
     return &record;
@@ -215,12 +220,12 @@ std::expected<Context, Error> Context::create(Machine& machine, EngineId engine,
   record->overhead_bytes = overhead_bytes;
   kill_point();
   if (auto reserved = reserve_memory(machine, info->memory_domain, overhead_bytes); !reserved) {
-    record->state.store(kSlotFree, std::memory_order_release);
+    free_context_slot(state, slot);
     return std::unexpected(reserved.error());
   }
   kill_point();
   if (!enter_engine(machine, *record, slot, engine)) {
-    record->state.store(kSlotFree, std::memory_order_release);
+    free_context_slot(state, slot);
     (void)release_memory(machine, info->memory_domain, overhead_bytes);
     return std::unexpected(Error{Errc::exhausted, "the device has its full number of contexts"});
   }

@@ -6,6 +6,7 @@
 
 #include "sim/device/kill_point.h"
 #include "sim/device/memory_domain.h"
+#include "sim/device/reaper.h"
 #include "sim/device/robust_lock.h"
 
 namespace tensor_fusion::sim::device {
@@ -76,6 +77,7 @@ std::expected<void, Error> release_memory(Machine& machine, std::uint32_t domain
 
 MemoryInfo memory_info(Machine& machine, std::uint32_t domain) {
   State& state = machine.state();
+  reap_lately(machine);
   DomainRecord& record = state.domains[domain];
   DomainLock lock(state, domain);
   return {record.capacity.load(), record.used.load(), record.peak.load(), record.refused.load()};
@@ -110,7 +112,7 @@ void set_domain_capacity(State& state, std::uint32_t domain, std::uint64_t capac
 
 std::vector<ProcessMemory> memory_by_process(Machine& machine, std::uint32_t domain) {
   State& state = machine.state();
-  machine.reap();
+  reap_lately(machine);
   std::vector<ProcessMemory> list;
   const auto line_of = [&](std::uint32_t pid) -> ProcessMemory& {
     for (ProcessMemory& line : list) {
@@ -123,9 +125,14 @@ std::vector<ProcessMemory> memory_by_process(Machine& machine, std::uint32_t dom
     const std::uint64_t used = state.processes[slot].used[domain].load(std::memory_order_relaxed);
     if (used != 0) line_of(state.processes[slot].pid.load(std::memory_order_relaxed)).used_bytes += used;
   });
-  for (const ContextRecord& context : state.contexts) {
-    if (context.state.load(std::memory_order_acquire) != kSlotLive || context.domain != domain) continue;
-    ++line_of(context.pid.load(std::memory_order_relaxed)).contexts;
+  const unsigned first = domain / kEnginesPerDevice * kEnginesPerDevice;
+  for (unsigned e = first; e < first + kEnginesPerDevice; ++e) {
+    const EngineRecord& engine = state.engines[e];
+    if (engine.exists.load(std::memory_order_acquire) == 0 || engine.info.memory_domain != domain) continue;
+    for (const auto& member : engine.members) {
+      const std::uint32_t entry = member.load(std::memory_order_acquire);
+      if (entry != 0) ++line_of(state.contexts[entry - 1].pid.load(std::memory_order_relaxed)).contexts;
+    }
   }
   return list;
 }

@@ -57,8 +57,14 @@ void tear_down_context(Machine& machine, std::uint32_t slot) {
   for (auto& word : context.event_taken) {
     if (word.load(std::memory_order_relaxed) != 0) word.store(0, std::memory_order_relaxed);
   }
-  context.state.store(kSlotFree, std::memory_order_release);
+  free_context_slot(state, slot);
   stir(state.engines[id]);
+}
+
+void free_context_slot(State& state, std::uint32_t slot) {
+  state.contexts[slot].state.store(kSlotFree, std::memory_order_release);
+  kill_point();
+  state.context_taken[slot >> 6].fetch_and(~(std::uint64_t{1} << (slot & 63)), std::memory_order_release);
 }
 
 bool reap_process(Machine& machine, std::uint32_t slot, bool leaving) {
@@ -68,11 +74,16 @@ bool reap_process(Machine& machine, std::uint32_t slot, bool leaving) {
   if ((state.process_live[slot >> 6].load(std::memory_order_acquire) & bit) == 0) return false;
   // Asked again under the lock: another reaper may have freed the slot and a new process taken it.
   if (!leaving && machine.process_alive(slot)) return false;
-  for (std::uint32_t c = 0; c < kMaxContexts; ++c) {
-    ContextRecord& context = state.contexts[c];
-    if (context.state.load(std::memory_order_acquire) != kSlotFree &&
-        context.process.load(std::memory_order_relaxed) == slot) {
-      tear_down_context(machine, c);
+  for (unsigned word = 0; word < kMaxContexts / 64; ++word) {
+    for (std::uint64_t bits = state.context_taken[word].load(std::memory_order_acquire); bits != 0; bits &= bits - 1) {
+      const std::uint32_t c = word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
+      ContextRecord& context = state.contexts[c];
+      if (context.process.load(std::memory_order_relaxed) != slot) continue;
+      if (context.state.load(std::memory_order_acquire) == kSlotFree) {
+        free_context_slot(state, c);  // its owner died between the two stores of claiming or freeing
+      } else {
+        tear_down_context(machine, c);
+      }
     }
   }
   kill_point();
@@ -82,8 +93,15 @@ bool reap_process(Machine& machine, std::uint32_t slot, bool leaving) {
   return true;
 }
 
+void reap_lately(Machine& machine) {
+  constexpr std::uint64_t kFreshNs = 200'000;
+  const std::uint64_t due = machine.state().next_reap_ns.load(std::memory_order_relaxed);
+  if (now_ns() + kReapPeriodNs > due + kFreshNs) reap_dead(machine);
+}
+
 unsigned reap_dead(Machine& machine) {
   State& state = machine.state();
+  state.next_reap_ns.store(now_ns() + kReapPeriodNs, std::memory_order_relaxed);
   unsigned reaped = 0;
   for (unsigned word = 0; word < kMaxProcesses / 64; ++word) {
     for (std::uint64_t bits = state.process_live[word].load(std::memory_order_acquire); bits != 0; bits &= bits - 1) {

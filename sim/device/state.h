@@ -12,7 +12,7 @@
 namespace tensor_fusion::sim::device {
 
 inline constexpr std::uint64_t kStateMagic = 0x314d495347504654;  // "TFPGSIM1"
-inline constexpr std::uint32_t kStateAbi = 1;
+inline constexpr std::uint32_t kStateAbi = 2;
 inline constexpr unsigned kMaxContexts = 1024;    // of the machine
 inline constexpr unsigned kContextSlotBits = 10;  // ContextId = generation << bits | slot
 inline constexpr unsigned kMaxProcesses = 1024;
@@ -126,6 +126,7 @@ struct State {
   std::atomic<std::uint32_t> health_stir; // futex
   std::atomic<std::uint64_t> next_reap_ns;
   std::atomic<std::uint64_t> process_live[kMaxProcesses / 64];  // bit n: processes[n] is taken
+  std::atomic<std::uint64_t> context_taken[kMaxContexts / 64];  // bit n: contexts[n] may be taken; under admin
   DeviceRecord devices[kMaxMachineDevices];
   DomainRecord domains[kMaxEngines];
   EngineRecord engines[kMaxEngines];

@@ -78,7 +78,6 @@ extern "C" {
 Return nvmlDeviceGetMemoryInfo(abi::Device handle, abi::Memory* out) {
   return with_device(handle, [&](Target& t) -> Return {
     if (out == nullptr) return abi::kInvalidArgument;
-    t.machine.reap();
     const Memory m = memory_of(t);
     *out = {m.total, m.total - std::min(m.total, m.used + m.reserved), m.used + m.reserved};
     return abi::kSuccess;
@@ -88,7 +87,6 @@ Return nvmlDeviceGetMemoryInfo_v2(abi::Device handle, abi::MemoryV2* out) {
   return with_device(handle, [&](Target& t) -> Return {
     if (out == nullptr) return abi::kInvalidArgument;
     if (out->version != abi::version_word<abi::MemoryV2>(2)) return abi::kArgumentVersionMismatch;
-    t.machine.reap();
     const Memory m = memory_of(t);
     *out = {out->version, m.total, m.reserved, m.total - std::min(m.total, m.used + m.reserved), m.used};
     return abi::kSuccess;
