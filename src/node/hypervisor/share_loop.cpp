@@ -30,6 +30,9 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kHeartbeatNs = contract::kHeartbeatPeriodNs / 2;
 // While no process holds a slot the only reader is one that starts: it must not find the heartbeat late, that is all.
 constexpr std::uint64_t kIdleHeartbeatNs = contract::kHeartbeatLateNs / 2;
+// On a node with many contended devices a wake-up costs more than a decision: they are made together, a little late.
+constexpr std::size_t kManyDevices = 4;
+constexpr std::uint64_t kManyGridNs = 250'000;
 constexpr std::uint64_t kQuietNs = 20'000'000;  // what cannot change without a ring is read again after this
 constexpr std::uint64_t kFloodWindowNs = 100'000'000;
 constexpr unsigned kRingsPerWindow = 1000;  // more is a flood: that tenant's bell is deaf for the rest of it
@@ -261,7 +264,8 @@ std::uint64_t ShareLoop::State::run(std::uint64_t now) {
   if (now >= heartbeat_ns + heartbeat_period_ns) beat(now);
   std::uint64_t due = heartbeat_ns + heartbeat_period_ns;
   for (const auto& [ordinal, device] : devices) due = std::min(due, device.due);
-  return due;
+  if (devices.size() < kManyDevices) return due;
+  return due > now ? (due + kManyGridNs - 1) / kManyGridNs * kManyGridNs : due;
 }
 
 void ShareLoop::State::loop() {
