@@ -10,8 +10,6 @@
 namespace tensor_fusion::guest::limiter {
 namespace {
 
-constexpr std::uint16_t kNoOffset = 0xffff;
-
 struct RowData {
   std::uint16_t name;      // offset in kNames
   std::uint16_t real;      // offset in Driver or Nvml
@@ -54,6 +52,19 @@ constexpr std::array<RowData, kRows> make_rows() {
 }
 constexpr std::array<RowData, kRows> kRowData = make_rows();
 
+// Compared by number first: compilers bound the work of a constant.
+constexpr std::uint32_t number_of(const char* name) {
+  std::uint32_t number = 2166136261;
+  for (; *name != 0; ++name) number = (number ^ static_cast<unsigned char>(*name)) * 16777619;
+  return number;
+}
+constexpr std::array<std::uint32_t, kRows> make_numbers() {
+  std::array<std::uint32_t, kRows> numbers{};
+  for (std::size_t index = 0; index < kRows; ++index) numbers[index] = number_of(kNames + kRowData[index].name);
+  return numbers;
+}
+constexpr std::array<std::uint32_t, kRows> kNumbers = make_numbers();
+
 constexpr bool equal(const char* left, const char* right) {
   while (*left != 0 && *left == *right) ++left, ++right;
   return *left == *right;
@@ -67,8 +78,11 @@ struct QueryData {
 };
 
 constexpr std::uint32_t find_row(const char* name) {
+  const std::uint32_t number = number_of(name);
   for (std::uint32_t index = 0; index < kRows; ++index)
-    if (!kRowData[index].nvml && kRowData[index].priority >= 0 && equal(kNames + kRowData[index].name, name)) return index;
+    if (kNumbers[index] == number && !kRowData[index].nvml && kRowData[index].priority >= 0 &&
+        equal(kNames + kRowData[index].name, name))
+      return index;
   return kNoRow;
 }
 constexpr std::size_t count_queries() {
@@ -137,8 +151,9 @@ TableRow row(std::uint32_t index) {
 std::uint32_t row_named(const char* name) {
   // Only names that can be in the table are compared at all.
   if (!(name[0] == 'c' && name[1] == 'u') && !(name[0] == 'n' && name[1] == 'v')) return kNoRow;
+  const std::uint32_t number = number_of(name);
   for (std::uint32_t index = 0; index < kRows; ++index)
-    if (same(kNames + kRowData[index].name, name)) return index;
+    if (kNumbers[index] == number && same(kNames + kRowData[index].name, name)) return index;
   return kNoRow;
 }
 
