@@ -1,0 +1,182 @@
+// Tenants and clients that lie, flood, cut and keep.
+#include <gtest/gtest.h>
+
+#include "node/hypervisor/test_slice.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using contract::ClaimPage;
+using contract::GrantPage;
+
+TEST(Hypervisor, frees_a_lock_whose_holder_was_killed) {  // endless "Fail to lock shrreg"
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  TestProcess holder(slice.reply.slice_directory, 300, [](ClaimPage& page, std::uint32_t slot) {
+    page.devices[0].lock.store((slot + 1) | contract::kLockWaiters);
+    page.processes[slot].devices[0].ledger_bytes.store(500);  // killed between the two halves of a change
+  });
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  holder.kill();
+  ASSERT_TRUE(eventually([&] { return slice.claimed().devices[0].lock.load() == 0; }, 1000))
+      << slice.claimed().devices[0].lock.load();
+  EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 0; }));
+  EXPECT_GE(slice.claimed().devices[0].repairs.load(), 1u);
+}
+
+TEST(Hypervisor, is_not_blocked_by_a_tenant_that_keeps_its_lock) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  TestProcess holder(slice.reply.slice_directory, 300,
+                     [](ClaimPage& page, std::uint32_t slot) { page.devices[0].lock.store(slot + 1); });
+  TestProcess dies(slice.reply.slice_directory, 200);
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 2; }));
+  dies.kill();
+  Slice neighbour(daemon, request("b"));
+  EXPECT_FALSE(daemon.tenant("b").is_null());
+  EXPECT_EQ(slice.claimed().devices[0].lock.load(), holder.slot() + 1) << "a living holder keeps its lock";
+  slice.claimed().devices[0].lock.store(0);
+  EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 300; }));
+}
+
+TEST(Hypervisor, survives_a_storm_of_kills) {  // a kill between clearing the owner and the wake-up wedged all others
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<TestProcess>> storm;
+    for (int i = 0; i < 8; ++i)
+      storm.push_back(std::make_unique<TestProcess>(slice.reply.slice_directory, 10 + static_cast<std::uint64_t>(i),
+                                                    [&](ClaimPage& page, std::uint32_t slot) {
+                                                      std::uint32_t free = 0;
+                                                      if (i % 2)
+                                                        page.devices[0].lock.compare_exchange_strong(free, slot + 1);
+                                                    }));
+    storm.clear();
+  }
+  EXPECT_TRUE(eventually(
+      [&] { return slice.claimed().devices[0].used_bytes.load() == 0 && slice.claimed().devices[0].lock.load() == 0; },
+      2000));
+  for (std::uint32_t slot = 0; slot < slice.claimed().process_high.load(); ++slot)
+    EXPECT_TRUE(eventually([&] { return slice.claimed().processes[slot].state.load() == contract::kSlotFree; }));
+}
+
+TEST(Hypervisor, ignores_a_claim_on_another_tenants_process) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice victim(daemon, request("victim")), liar(daemon, request("liar"));
+  TestProcess process(victim.reply.slice_directory, 100);
+  ASSERT_TRUE(victim.start(process.pid()));
+  Child child;
+  ASSERT_TRUE(liar.start(child.pid));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("victim")["processes"].size() == 1; }));
+  contract::ClaimProcess& forged = liar.claimed().processes[0];
+  forged.pid.store(static_cast<std::uint32_t>(process.pid()));
+  forged.start_ticks.store(*system::start_ticks(process.pid()));
+  liar.claimed().process_high.store(1);
+  forged.state.store(contract::kSlotLive);
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "of tenant victim"); }));
+  EXPECT_EQ(daemon.tenant("liar")["processes"].size(), 0u);
+  daemon.world("process " + std::to_string(process.pid()) + " GPU-0000 5000 0\n");
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("victim")["devices"].at(0)["observed_bytes"].as_uint() == 5000; }));
+  ASSERT_TRUE(daemon.client().kill("liar", SIGKILL));
+  EXPECT_EQ(::kill(process.pid(), 0), 0) << "`kill liar` must not reach the victim";
+}
+
+TEST(Hypervisor, keeps_limits_and_puts_pages_back_that_a_tenant_removes_replaces_or_cuts) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a", 2 * kTestGi, 3000)), neighbour(daemon, request("b"));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  const std::string grant = slice.reply.slice_directory + "/grant", claim = slice.reply.slice_directory + "/claim";
+  const auto grant_inode = system::identity_of(grant)->inode, claim_inode = system::identity_of(claim)->inode;
+
+  ASSERT_EQ(::unlink(grant.c_str()), 0);
+  EXPECT_TRUE(eventually([&] {
+    return system::identity_of(grant) && system::identity_of(grant)->inode == grant_inode;
+  })) << "unlink";
+  ASSERT_TRUE(system::replace_file(claim, std::string(1000, 'x')));
+  EXPECT_TRUE(eventually([&] {
+    return system::identity_of(claim) && system::identity_of(claim)->inode == claim_inode;
+  })) << "replace";
+  ASSERT_EQ(::truncate(claim.c_str(), 0), 0);
+  EXPECT_TRUE(eventually([&] { return system::identity_of(claim)->size == sizeof(ClaimPage); })) << "truncate claim";
+  ASSERT_EQ(::truncate(grant.c_str(), 100), 0);
+  EXPECT_TRUE(eventually([&] {
+    return system::identity_of(grant)->size == sizeof(GrantPage) &&
+           slice.granted().devices[0].memory_limit_bytes.load() == 2 * kTestGi;
+  })) << "truncate grant";
+  {
+    auto writable = system::MappedPage::attach(grant, sizeof(GrantPage), true).value();
+    writable.as<GrantPage>()->devices[0].memory_limit_bytes.store(80 * kTestGi);
+    writable.as<GrantPage>()->devices[0].flags.fetch_or(contract::kMemoryUnlimited);
+    EXPECT_TRUE(eventually([&] {
+      return slice.granted().devices[0].memory_limit_bytes.load() == 2 * kTestGi &&
+             (slice.granted().devices[0].flags.load() & contract::kMemoryUnlimited) == 0;
+    })) << "overwrite";
+  }
+  ASSERT_TRUE(system::remove_tree(slice.reply.slice_directory));
+  EXPECT_TRUE(eventually([&] {
+    return system::identity_of(grant) && system::identity_of(grant)->inode == grant_inode;
+  })) << "rm -r";
+  EXPECT_TRUE(daemon.alive());
+  EXPECT_TRUE(daemon.tenant("a")["tampered"].as_bool());
+  EXPECT_FALSE(daemon.tenant("b")["tampered"].as_bool()) << "the neighbour is untouched";
+  EXPECT_EQ(neighbour.granted().devices[0].memory_limit_bytes.load(), kTestGi);
+  EXPECT_TRUE(daemon.has_event("tampered", "cut short"));
+}
+
+TEST(Hypervisor, is_not_flooded_by_a_bell) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  const pid_t flooder = ::fork();
+  if (flooder == 0) {
+    const int bell = ::open((slice.reply.slice_directory + "/bell").c_str(), O_WRONLY | O_NONBLOCK);
+    const std::string rings(65536, 'x');
+    for (;;) [[maybe_unused]]
+      const ssize_t sent = ::write(bell, rings.data(), rings.size());
+  }
+  std::uint64_t slowest = 0;
+  for (int i = 0; i < 50; ++i) {
+    const std::uint64_t begin = system::monotonic_ns();
+    ASSERT_TRUE(daemon.client().version());
+    slowest = std::max(slowest, system::monotonic_ns() - begin);
+  }
+  ::kill(flooder, SIGKILL);
+  ::waitpid(flooder, nullptr, 0);
+  EXPECT_LT(slowest, 500'000'000u);
+}
+
+TEST(Hypervisor, answers_nonsense_with_a_sentence_and_goes_on) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  for (const char* line :
+       {"", "x", "[]", "{}", "{\"op\":5}", "{\"op\":\"lst\"}", "{\"op\":\"run\",\"vram\":5}",
+        "{\"op\":\"run\",\"vram\":\"-1\"}", "{\"op\":\"run\",\"compute\":\"nan%\"}", "{\"op\":\"run\",\"gpus\":-3}",
+        "{\"op\":\"kill\",\"tenant\":\"a\"}", "{\"op\":\"limit\"}", "{\"op\":\"started\",\"id\":\"a\",\"pid\":-1}"}) {
+    system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+    ASSERT_TRUE(connection.send(line, 1000));
+    const auto reply = base::Json::parse(connection.receive(5000).value()).value();
+    EXPECT_FALSE(reply["ok"].as_bool()) << line;
+    EXPECT_FALSE(reply["error"]["message"].as_string().empty()) << line;
+  }
+  system::LineConnection endless(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+  static_cast<void>(endless.send(std::string(3u << 20, 'x'), 2000));
+  EXPECT_FALSE(endless.receive(2000)) << "a line without end closes its connection";
+  EXPECT_TRUE(daemon.client().version());
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,110 @@
+// A daemon that dies, and the next one.
+#include <gtest/gtest.h>
+
+#include "node/hypervisor/test_slice.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using base::Bytes;
+
+TEST(Hypervisor, goes_on_with_its_tenants_after_kill_9) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a", 2 * kTestGi, 3000));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  TestProcess process(slice.reply.slice_directory, 12345);
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  LimitRequest change;
+  change.tenant = "a";
+  change.vram = Bytes{3 * kTestGi};
+  ASSERT_TRUE(slice.client.limit(change));
+  const auto identity = system::identity_of(slice.reply.slice_directory + "/grant");
+  daemon.kill();
+  const std::uint64_t heartbeat = slice.granted().heartbeat_ns.load();
+  ASSERT_TRUE(daemon.start());
+  EXPECT_EQ(system::identity_of(slice.reply.slice_directory + "/grant"), identity)
+      << "the same file, so the same mapping";
+  EXPECT_TRUE(eventually([&] { return slice.granted().heartbeat_ns.load() > heartbeat; }))
+      << "mapped by tenants from before";
+  EXPECT_EQ(slice.granted().devices[0].memory_limit_bytes.load(), 3 * kTestGi);
+  EXPECT_EQ(slice.claimed().devices[0].used_bytes.load(), 12345u);
+  const auto tenant = daemon.tenant("a");
+  EXPECT_EQ(tenant["state"].as_string(), "running");
+  EXPECT_EQ(tenant["processes"].size(), 1u);
+  EXPECT_EQ(daemon.client().run(request("big", kTestGi, 9999)).value().devices[0].uuid, "GPU-0001")
+      << "its share is still taken";
+  process.kill();
+  EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 0; }));
+  child.end();
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
+}
+
+TEST(Hypervisor, reclaims_who_died_while_it_was_away) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice gone(daemon, request("gone")), kept(daemon, request("kept"));
+  Child first, second;
+  ASSERT_TRUE(gone.start(first.pid));
+  ASSERT_TRUE(kept.start(second.pid));
+  TestProcess process(kept.reply.slice_directory, 777);
+  daemon.kill();
+  process.kill();
+  first.end();
+  ASSERT_TRUE(daemon.start());
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("gone").is_null(); }));
+  EXPECT_TRUE(eventually([&] { return kept.claimed().devices[0].used_bytes.load() == 0; }));
+  EXPECT_FALSE(daemon.tenant("kept").is_null());
+}
+
+TEST(Hypervisor, never_ends_tenants_with_itself) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  daemon.kill(SIGTERM);
+  EXPECT_EQ(::kill(child.pid, 0), 0);
+  EXPECT_EQ(slice.granted().closed.load(), 0u);
+  ASSERT_TRUE(daemon.start());
+  EXPECT_EQ(daemon.tenant("a")["state"].as_string(), "running");
+}
+
+TEST(Hypervisor, takes_limits_from_the_grant_page_when_a_record_is_torn) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a", 2 * kTestGi, 3000));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  TestProcess process(slice.reply.slice_directory, 1);
+  daemon.kill();
+  const std::string record = daemon.state() + "/records/" + slice.reply.id + ".json";
+  const std::string whole = system::read_file(record).value();
+  for (const std::string& torn : {whole.substr(0, whole.size() / 2), std::string(), std::string("\0\0\0", 3),
+                                  std::string("{\"format\":1}"), std::string("[]")}) {
+    ASSERT_TRUE(system::replace_file(record, torn));
+    ASSERT_TRUE(daemon.start());
+    const auto tenant = daemon.tenant("a");
+    EXPECT_EQ(tenant["devices"].at(0)["memory_limit_bytes"].as_uint(), 2 * kTestGi) << torn;
+    EXPECT_EQ(tenant["devices"].at(0)["limit_share"].as_uint(), 3000u);
+    EXPECT_TRUE(daemon.has_event("recovered", "grant page"));
+    daemon.kill();
+  }
+}
+
+TEST(Hypervisor, ignores_what_is_not_its_own_in_the_state_directory) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  daemon.kill();
+  ASSERT_TRUE(system::replace_file(daemon.state() + "/records/x.json",
+                                   "{\"format\":1,\"id\":\"x\",\"name\":\"x\",\"devices\":[{}]}"));
+  ASSERT_TRUE(system::replace_file(daemon.state() + "/records/half.json.new.1.2", "{"));
+  ASSERT_TRUE(system::make_directories(daemon.state() + "/tenants/stray"));
+  ASSERT_TRUE(daemon.start());
+  EXPECT_EQ(daemon.client().list().value()["tenants"].size(), 0u);
+  EXPECT_FALSE(system::exists(daemon.state() + "/tenants/stray"));
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,64 @@
+#pragma once
+// What `run` makes, made by a test: a slice with its pages mapped, and a child that stands for its program.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+
+#include <vector>
+
+#include "node/hypervisor/test_daemon.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+inline RunRequest request(const std::string& name, std::uint64_t vram = kTestGi, std::uint32_t compute = 1000) {
+  RunRequest r;
+  r.name = name;
+  r.command = "python train.py";
+  r.vram = base::Bytes{vram};
+  r.compute = base::Percent{compute};
+  return r;
+}
+
+// A tenant as `run` makes one: asked for, started, with its pages mapped.
+struct Slice {
+  Slice(const TestDaemon& daemon, const RunRequest& r) : client(daemon.client()) {
+    auto answer = client.run(r);
+    if (!answer) {
+      ADD_FAILURE() << answer.error().message;
+      return;
+    }
+    reply = *answer;
+    grant = *system::MappedPage::attach(reply.slice_directory + "/grant", sizeof(contract::GrantPage), false);
+    claim = *system::MappedPage::attach(reply.slice_directory + "/claim", sizeof(contract::ClaimPage), true);
+  }
+  bool start(pid_t pid) { return client.started(reply.id, pid).has_value(); }
+  const contract::GrantPage& granted() const { return *grant.as<contract::GrantPage>(); }
+  contract::ClaimPage& claimed() const { return *claim.as<contract::ClaimPage>(); }
+  void ring() const {
+    const system::Fd bell(::open((reply.slice_directory + "/bell").c_str(), O_WRONLY | O_NONBLOCK));
+    EXPECT_EQ(::write(bell.get(), "r", 1), 1);
+  }
+
+  Client client;
+  RunReply reply;
+  system::MappedPage grant, claim;
+};
+
+// Stands for the child of `run`.
+struct Child {
+  explicit Child(const char* name = nullptr) : pid(::fork()) {
+    if (pid != 0) return;
+    if (name) ::prctl(PR_SET_NAME, name);
+    for (;;) ::pause();
+  }
+  ~Child() { end(); }
+  void end() {
+    if (pid <= 0) return;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    pid = -1;
+  }
+  pid_t pid;
+};
+
+}  // namespace tensor_fusion::node::hypervisor
