@@ -36,14 +36,11 @@ REACHES_OUT = re.compile(
 def leaks(archive):
     """The symbols of a static library that a pure room may not need, each with its object file."""
     listed = subprocess.run(["nm", "-A", "-u", str(archive)], capture_output=True, text=True, check=True).stdout
+    rows = [match.groups() for line in listed.splitlines() if (match := re.match(r".*?:(\S+):\s+[Uwv]\s+(\S+)$", line))]
+    plain = subprocess.run(["c++filt"], input="\n".join(symbol for _, symbol in rows), capture_output=True, text=True).stdout.splitlines()
     found = []
-    for line in listed.splitlines():
-        match = re.match(r".*?:(\S+):\s+[Uwv]\s+(\S+)$", line)
-        if not match:
-            continue
-        where, symbol = match.groups()
+    for (where, symbol), name in zip(rows, plain):
         if symbol.startswith("_Z"):
-            name = subprocess.run(["c++filt", symbol], capture_output=True, text=True).stdout.strip()
             if REACHES_OUT.search(name):
                 found.append(f"{where} calls {name}")
         elif not COMPUTES.fullmatch(symbol.split("@")[0]):
