@@ -63,6 +63,7 @@ Job LimitedMachine::tenant(std::vector<std::string> arguments, bool limited) con
 }
 
 Talk::Talk(const Job& job) {
+  signal(SIGPIPE, SIG_IGN);  // one that has ended is told nothing, and says so by an empty line
   int to[2];
   int from[2];
   if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");

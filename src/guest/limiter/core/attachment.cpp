@@ -121,7 +121,7 @@ Stage resolve_slice() {
 
 Attachment* registered() {
   if (Attachment* made = attachment(); made != nullptr) return made;
-  if (resolve_slice() != Stage::limited) return nullptr;
+  if (resolve_slice() != Stage::limited || !driver_ready()) return nullptr;
   Guard guard(g_fork->stage_mutex);
   if (Attachment* made = attachment(); made != nullptr) return made;
   Attachment* made = register_now();
@@ -129,6 +129,16 @@ Attachment* registered() {
   g_fork->attachment.store(made, std::memory_order_release);
   g_fork->epoch.store(1, std::memory_order_release);
   return made;
+}
+
+bool driver_ready() {
+  int count = 0;
+  return driver().cuDeviceGetCount != nullptr && driver().cuDeviceGetCount(&count) == CUDA_SUCCESS;
+}
+
+bool must_refuse() {
+  const Stage stage = g_shared.stage.load(std::memory_order_acquire);
+  return stage == Stage::damaged || (stage == Stage::limited && attachment() == nullptr && driver_ready());
 }
 
 CUresult refusal() { return CUDA_ERROR_SYSTEM_NOT_READY; }

@@ -70,9 +70,11 @@ extern Shared g_shared;
 // Looks for the driver's slice once; cheap afterwards.
 Stage resolve_slice();
 
-// Takes a slot and joins the devices; null when this process is not limited, or cannot be (see `refusal`).
-// The driver must have been initialised.
+// Takes a slot and joins the devices, once the driver has been initialised; null before, and when this process is not
+// limited or cannot be (see `must_refuse`).
 Attachment* registered();
+bool driver_ready();                     // initialised, so that it would let work through
+bool must_refuse();                      // a slice exists and could not be joined: no work passes unlimited
 CUresult refusal();                      // what a call that needs a registration answers when there is none
 
 [[gnu::always_inline]] inline Attachment* attachment() {

@@ -14,6 +14,10 @@ class Mutex {
     std::uint32_t free = 0;
     if (!word_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed)) wait();
   }
+  bool try_lock() {
+    std::uint32_t free = 0;
+    return word_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
+  }
   [[gnu::always_inline]] void unlock() {
     if (word_.exchange(0, std::memory_order_release) == 2) os::futex_wake(&word_, 1, false);
   }

@@ -36,12 +36,6 @@ template <auto Member>
 #define TF_REAL(symbol) real<&Driver::symbol>()
 #define TF_ENTRY(symbol, ...) extern "C" [[gnu::visibility("default")]] CUresult symbol __VA_ARGS__
 
-// A slice exists and could not be joined: work is refused, never let through unlimited.
-inline bool must_refuse() {
-  const Stage stage = g_shared.stage.load(std::memory_order_acquire);
-  return stage == Stage::damaged || (stage == Stage::limited && attachment() == nullptr);
-}
-
 // What a hook does when no device of the slice is current: forward, unless that would be unlimited work.
 #define TF_FORWARD(symbol, ...) (must_refuse() ? refusal() : TF_REAL(symbol)(__VA_ARGS__))
 

@@ -110,13 +110,12 @@ template <class Call>
 CUresult launch(CUgraphExec exec, CUstream stream, bool own_stream, Call call) {
   Device* device = current_device();
   if (device == nullptr) return must_refuse() ? refusal() : call();
-  return with_memory(*attachment(), exec, [&] {
-    if (gate::bypassed(*device)) return call();
-    gate::Token token = gate::before_graph_launch(*device, exec, stream, own_stream);
-    const CUresult result = call();
-    if (token.word[0] != 0) gate::after_launch(token, result);
-    return result;
-  });
+  // The gate first: it may wait, and must not with the memory held.
+  if (gate::bypassed(*device)) return with_memory(*attachment(), exec, call);
+  gate::Token token = gate::before_graph_launch(*device, exec, stream, own_stream);
+  const CUresult result = with_memory(*attachment(), exec, call);
+  if (token.word[0] != 0) gate::after_launch(token, result);
+  return result;
 }
 
 }  // namespace

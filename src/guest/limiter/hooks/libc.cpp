@@ -73,9 +73,16 @@ std::uintptr_t answer(void* handle, const char* name, void** result, Look look) 
       *result = found;
       return 1;
     }
-    // The global scope begins with this library. Without a driver behind it the program must not find one.
-    void* behind = look(RTLD_NEXT);
-    *result = behind == nullptr ? nullptr : translate(behind, true);
+    // The global scope begins with this library: what lies behind it decides. A driver that only some libraries see is
+    // not in our own scope, but it is loaded; without any driver the program must not find one.
+    if (void* behind = look(RTLD_NEXT); behind != nullptr) {
+      *result = translate(behind, true);
+      return 1;
+    }
+    const std::uint32_t known = row_named(name);
+    void* loaded = nullptr;
+    if (known != kNoRow && (row(known).nvml ? resolve_management() : resolve_driver())) loaded = *row(known).real;
+    *result = loaded == nullptr ? nullptr : translate(loaded, true);
     return 1;
   }
   *result = found == nullptr ? nullptr : translate(translate_libc(found), is_driver_name(name));

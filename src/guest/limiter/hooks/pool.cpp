@@ -64,16 +64,22 @@ std::uint64_t most_growth(std::uint64_t bytes, const Pool& pool) {
 
 template <class Synchronize, class Call>
 CUresult allocate(Attachment& attached, Pool& pool, std::uint64_t bytes, Synchronize synchronize, Call call) {
-  Guard guard(pool.mutex);
   const auto handle = reinterpret_cast<CUmemoryPool>(pool.handle.load(std::memory_order_relaxed));
+  pool.mutex.lock();
   settle_to(attached, pool, attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
   const std::uint64_t most = most_growth(bytes, pool);
   if (!attached.ledger.reserve(*pool.device, most)) {
     // The pool itself may hold what is asked for, freed on a stream and not yet given back: make it so, and look again.
+    // Not with the pool held: what the stream waits for may be another thread that allocates.
+    pool.mutex.unlock();
     synchronize();
+    pool.mutex.lock();
     TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_to(attached, pool, attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-    if (!attached.ledger.reserve(*pool.device, most)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!reserve(*pool.device, most)) {
+      pool.mutex.unlock();
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
   fault(FaultPoint::reserved);
   const CUresult result = call();
@@ -87,6 +93,7 @@ CUresult allocate(Attachment& attached, Pool& pool, std::uint64_t bytes, Synchro
   }
   pool.charged += grown;
   if (reserved < pool.charged) settle_to(attached, pool, reserved);
+  pool.mutex.unlock();
   return result;
 }
 

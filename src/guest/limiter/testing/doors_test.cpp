@@ -64,6 +64,15 @@ TEST_P(EveryDoor, launches_by_the_entry_point_that_was_asked_for) {
   EXPECT_EQ(outcome.number("own"), 0u);
 }
 
+TEST_P(EveryDoor, holds_although_calls_came_before_the_driver_was_initialised) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor();
+  const Outcome outcome = run(probe(slice, {GetParam(), "early", std::to_string(kMiB)}));
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.number("early_alloc"), 201u);  // the stub's own answer
+  EXPECT_EQ(outcome.number("count"), 64u);
+}
+
 TEST(Doors, all_lead_to_the_limiter_and_nothing_else_does) {
   TestSlice slice({device(0, 64 * kMiB)});
   const Outcome outcome = run(probe(slice, {"dlsym", "homes"}));

@@ -126,7 +126,15 @@ int main(int count, char** arguments) {
                 home_of(dlsym(g_library, "curl_easy_init")).c_str());
     return 0;
   }
-  if (command == "fill") {
+  if (command == "early") {
+    // Calls that come before cuInit are the driver's to refuse, and must not spoil what follows.
+    CUdeviceptr pointer = 0;
+    std::size_t bytes = 0;
+    std::printf("early_alloc=%d early_free=%d early_info=%d\n", FIND(cuMemAlloc_v2)(&pointer, 512), FIND(cuMemFree_v2)(512),
+                FIND(cuMemGetInfo_v2)(&bytes, &bytes));
+    start(0);
+    fill(argument(3, 1 << 20));
+  } else if (command == "fill") {
     start(static_cast<int>(argument(4, 0)));
     show_info();
     fill(argument(3, 1 << 20));
