@@ -29,7 +29,7 @@ TEST(EveryPath, is_charged_exactly_what_it_took_and_credited_when_given_back) {
     }
     tenant.go();
   }
-  EXPECT_EQ(states, 1 + 12 * 3 * 2);
+  EXPECT_EQ(states, 1 + 13 * 3 * 2);
 }
 
 // Reported: an unknown error code that no framework recognises as out of memory.
@@ -40,9 +40,24 @@ TEST(EveryPath, answers_out_of_memory_and_nothing_else_over_the_limit) {
   const auto outcome = guest::limiter::testing::run(machine.tenant({"huge", std::to_string(kGiB)}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   for (const char* path : {"alloc", "pitch", "managed", "async", "async_own", "own_pool", "physical", "mapped", "array", "line",
-                           "mipmap", "graph"})
+                           "mipmap", "graph", "captured"})
     EXPECT_EQ(outcome.value(path), "2") << path;
   EXPECT_LE(machine.memory().peak_bytes, machine.memory().capacity_bytes);
+}
+
+TEST(Contexts, take_all_they_held_with_them) {
+  LimitedMachine machine(40 * kGiB);
+  Talk tenant(machine.tenant({"contexts"}));
+  int states = 0;
+  for (std::string line; !(line = tenant.line()).empty(); ++states) {
+    EXPECT_EQ(number_after(line, "code"), 0u) << line;
+    EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes()) << line;
+    if (line.find("destroyed") != std::string::npos) {
+      EXPECT_EQ(machine.ledger(), machine.overhead());
+    }
+    tenant.go();
+  }
+  EXPECT_EQ(states, 9);
 }
 
 TEST(Race, of_processes_and_threads_ends_with_nothing_owed) {

@@ -1,5 +1,6 @@
 // A tenant that takes device memory by every path the driver offers.
 //   tenant steps             takes and gives back by each path in turn, one line per state, and waits for a line after each
+//   tenant contexts          makes, fills and ends contexts in every way, likewise
 //   tenant huge BYTES        asks each path for BYTES at once and prints the code it answers
 //   tenant race OPERATIONS THREADS SEED   random operations until done; frees all and prints what it saw
 //   tenant churn OPERATIONS THREADS SEED  the same, and waits for a line before it begins and before it ends
@@ -182,6 +183,35 @@ CUresult give_graph(const Held& held) {
   return result;
 }
 
+// The same, recorded from a stream: nothing is taken while it is recorded.
+CUresult take_captured(std::size_t bytes, Held& held) {
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CUdeviceptr pointer = 0;
+  CUresult result = find<CUstream*, unsigned>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING);
+  if (result == CUDA_SUCCESS)
+    result = find<CUstream, CUstreamCaptureMode>("cuStreamBeginCapture_v2")(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  if (result == CUDA_SUCCESS) {
+    result = find<CUdeviceptr*, std::size_t, CUstream>("cuMemAllocAsync")(&pointer, bytes, stream);
+    if (result == CUDA_SUCCESS) result = find<CUdeviceptr, CUstream>("cuMemFreeAsync")(pointer, stream);
+    const CUresult ended = find<CUstream, CUgraph*>("cuStreamEndCapture")(stream, &graph);
+    if (result == CUDA_SUCCESS) result = ended;
+  }
+  if (result == CUDA_SUCCESS)
+    result = find<CUgraphExec*, CUgraph, unsigned long long>("cuGraphInstantiateWithFlags")(&exec, graph, 0);
+  if (result == CUDA_SUCCESS) {
+    result = find<CUgraphExec, CUstream>("cuGraphLaunch")(exec, stream);
+    find<CUstream>("cuStreamSynchronize")(stream);
+    if (result != CUDA_SUCCESS) find<CUgraphExec>("cuGraphExecDestroy")(exec);
+  }
+  if (stream != nullptr) find<CUstream>("cuStreamDestroy_v2")(stream);
+  if (result != CUDA_SUCCESS && graph != nullptr) find<CUgraph>("cuGraphDestroy")(graph);
+  held.word[0] = reinterpret_cast<std::uint64_t>(exec);
+  held.word[1] = reinterpret_cast<std::uint64_t>(graph);
+  return result;
+}
+
 constexpr Path kPaths[] = {
     {"alloc", take_alloc, free_pointer},
     {"pitch", take_pitch, free_pointer},
@@ -195,6 +225,7 @@ constexpr Path kPaths[] = {
     {"line", take_line, give_array},
     {"mipmap", take_mipmap, give_mipmap},
     {"graph", take_graph, give_graph},
+    {"captured", take_captured, give_graph},
 };
 
 CUresult start() {
@@ -226,6 +257,32 @@ void steps() {
       pause_here();
     }
   }
+}
+
+// What a context holds goes with it, whatever it is and however the context ends.
+void contexts() {
+  const auto say = [](const char* state, CUresult result) {
+    std::printf("state=%s code=%d\n", state, result);
+    pause_here();
+  };
+  const auto take_some = [&] {
+    Held held;
+    CUresult result = take_alloc(10 << 20, held);
+    if (result == CUDA_SUCCESS) result = take_managed(3 << 20, held);
+    return result;
+  };
+  say("start", CUDA_SUCCESS);
+  CUcontext own = nullptr;
+  say("created", find<CUcontext*, unsigned, CUdevice>("cuCtxCreate_v2")(&own, 0, 0));
+  say("held", take_some());
+  say("destroyed", find<CUcontext>("cuCtxDestroy_v2")(own));
+  find<CUcontext>("cuCtxSetCurrent")(g_context);
+  say("held", take_some());
+  say("reset", find<CUdevice>("cuDevicePrimaryCtxReset_v2")(0));
+  say("retained", find<CUcontext*, CUdevice>("cuDevicePrimaryCtxRetain")(&g_context, 0));
+  find<CUcontext>("cuCtxSetCurrent")(g_context);
+  say("held", take_some());
+  say("released", find<CUdevice>("cuDevicePrimaryCtxRelease_v2")(0));
 }
 
 void huge(std::size_t bytes) {
@@ -292,6 +349,7 @@ int main(int count, char** arguments) {
     return 1;
   }
   if (command == "steps") steps();
+  else if (command == "contexts") contexts();
   else if (command == "huge") huge(number(2, 1 << 30));
   else if (command == "race" || command == "churn") {
     if (command == "churn") {
