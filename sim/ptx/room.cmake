@@ -18,7 +18,7 @@ foreach(isa ${tf_ptx_isas})
     add_library(tf_sim_ptx_${isa} STATIC ${generated})
     target_include_directories(tf_sim_ptx_${isa} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
     # No fusing and no shortcuts: the same bits from every set. Narrow integers convert all the time here.
-    target_compile_options(tf_sim_ptx_${isa} PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
+    target_compile_options(tf_sim_ptx_${isa} PRIVATE $<IF:$<BOOL:${TF_SANITIZE}>,-O1,-O3> -ffp-contract=off -fno-math-errno -fno-trapping-math
       -Wno-conversion -Wno-unused-function $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed> ${tf_ptx_flags_${isa}})
   endif()
   list(APPEND ROOM_LINKS tf_sim_ptx_${isa})
