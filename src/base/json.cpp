@@ -51,6 +51,7 @@ void write_double(std::string& out, double value) {
     out += "null";  // JSON has no such number
     return;
   }
+  if (value == 0) value = 0;  // "-0" would be read back as the integer 0
   char buffer[40];
   const auto [end, problem] = std::to_chars(buffer, buffer + sizeof buffer, value);
   out.append(buffer, problem == std::errc() ? end : buffer);

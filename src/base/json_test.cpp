@@ -34,6 +34,11 @@ TEST(Json, gives_the_fallback_for_another_kind) {
   EXPECT_EQ(value["none"].string_or("z"), "z");
 }
 
+TEST(Json, writes_no_negative_zero) {
+  EXPECT_EQ(Json(-0.0).dump(), "0");
+  EXPECT_EQ(Json::parse("-0e0").value().dump(), "0");
+}
+
 TEST(Json, decodes_escapes) { EXPECT_EQ(Json::parse(R"("\u00fc\ud83d\ude00\/")").value().as_string(), "ü😀/"); }
 
 }  // namespace

@@ -239,8 +239,7 @@ void Meter::list_processes(Tenant& tenant) {
   if (same) return;
   // An odd number is left when a hypervisor died in here: made even first, so that odd always means "in change".
   const std::uint32_t sequence = (grant.process_sequence.load(std::memory_order_relaxed) + 1) & ~1u;
-  grant.process_sequence.store(sequence + 1, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  grant.process_sequence.exchange(sequence + 1, std::memory_order_acq_rel);  // the stores below stay below
   for (std::size_t i = 0; i < list.size(); ++i) {
     grant.processes[i].host_pid.store(list[i].first, std::memory_order_relaxed);
     grant.processes[i].tenant_pid.store(list[i].second, std::memory_order_relaxed);
