@@ -1,6 +1,7 @@
 #include "sim/cuda/context.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "sim/cuda/device.h"
@@ -99,9 +100,11 @@ void Context::destroy() {
   for (const auto& stream : mine)
     if (stream->handle_value != 0) cuda::streams().remove(stream->handle_value);
   free_context_memory(*this);
+  while (waiting_ != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   { const device::Context gone = std::move(timing_); }  // gives back its memory overhead
   const std::lock_guard lock(mutex_);
   streams_.clear();
+  retired_.clear();
   legacy_.reset();
 }
 
@@ -129,8 +132,17 @@ void Context::remove_stream(const Stream* stream) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == stream; });
   if (found == streams_.end()) return;
-  if (stream->blocking()) --blocking_streams_;
+  retired_.push_back(std::move(*found));
   streams_.erase(found);
+  forget_finished();
+}
+
+void Context::forget_finished() const {
+  std::erase_if(retired_, [&](const auto& stream) {
+    const bool finished = destroyed() || timing_.done(stream->last());
+    if (finished && stream->blocking()) --blocking_streams_;
+    return finished;
+  });
 }
 
 std::vector<std::shared_ptr<Stream>> Context::streams() const {
@@ -138,6 +150,8 @@ std::vector<std::shared_ptr<Stream>> Context::streams() const {
   std::vector<std::shared_ptr<Stream>> all;
   if (legacy_) all.push_back(legacy_);
   all.insert(all.end(), streams_.begin(), streams_.end());
+  all.insert(all.end(), retired_.begin(), retired_.end());
+  forget_finished();
   return all;
 }
 

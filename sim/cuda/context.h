@@ -49,13 +49,25 @@ class Context : public std::enable_shared_from_this<Context> {
   Stream& thread_stream();  // the calling thread's default stream
   void add_stream(const std::shared_ptr<Stream>& stream);
   void remove_stream(const Stream* stream);
-  // All streams, the legacy one first.
+  // All streams that may have work, also of destroyed ones; the legacy one first.
   [[nodiscard]] std::vector<std::shared_ptr<Stream>> streams() const;
   // Streams that order themselves with the legacy stream; empty (and cheap to ask) when there is none.
   [[nodiscard]] bool has_blocking_streams() const { return blocking_streams_.load(std::memory_order_relaxed) != 0; }
   unsigned pick_lane();
   void drop_lane(unsigned lane);
   [[nodiscard]] std::recursive_mutex& lane_mutex(unsigned lane) { return lane_mutexes_[lane]; }
+
+  // While a thread sleeps on the context's clock: destroy() lets it out first.
+  class Waiting {
+   public:
+    explicit Waiting(Context& context) : context_(context) { ++context_.waiting_; }
+    ~Waiting() { --context_.waiting_; }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    Context& context_;
+  };
 
   // Waits for all work of all streams. Sticky errors come out of here.
   CUresult synchronize();
@@ -77,12 +89,16 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::uint64_t id_;
   const bool primary_;
   std::atomic<bool> destroyed_{false};
+  std::atomic<unsigned> waiting_{0};
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
+
+  void forget_finished() const;  // retired streams whose work is over; by the holder of mutex_
 
   mutable std::mutex mutex_;
   std::shared_ptr<Stream> legacy_;
   std::vector<std::shared_ptr<Stream>> streams_;
-  std::atomic<unsigned> blocking_streams_{0};
+  mutable std::vector<std::shared_ptr<Stream>> retired_;  // destroyed by the program, or of threads that have ended
+  mutable std::atomic<unsigned> blocking_streams_{0};      // of both lists
   std::array<unsigned, device::kLanes> lane_users_{};
   std::array<std::recursive_mutex, device::kLanes> lane_mutexes_;
   std::set<const Device*> peers_;

@@ -52,21 +52,20 @@ CUresult pop(CUcontext* out) {
 }
 
 // The named context, or the current one for null.
-CUresult named_or_current(const char* symbol, CUcontext handle, Context*& context) {
-  if (handle == nullptr) return enter(symbol, {}, context);
-  TF_TRY(enter(symbol));
+CUresult named_or_current(const char* symbol, CUcontext handle, Context*& context, std::string_view site = {}) {
+  if (handle == nullptr) return enter(symbol, site, context);
+  TF_TRY(enter(symbol, site));
   context = contexts().find(handle);
   return context != nullptr ? check_context(*context) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult synchronize(CUcontext handle) {
-  TF_TRY(enter("cuCtxSynchronize", "sync"));
   Context* context = nullptr;
-  TF_TRY(named_or_current("cuCtxSynchronize", handle, context));
+  TF_TRY(named_or_current("cuCtxSynchronize", handle, context, "sync"));
   TF_TRY(check_capture_unsafe());
   for (const auto& stream : context->streams()) TF_TRY(forbid_capture(*stream));
   TF_TRY(context->synchronize());
-  context->device().current_pool()->trim_to_threshold();
+  Pool::trim_all(context->device());
   return CUDA_SUCCESS;
 }
 

@@ -29,19 +29,19 @@ CUDA_MEMCPY3D from_peer(const CUDA_MEMCPY3D_PEER& c) {
 }
 
 CUresult copy_2d(const char* symbol, Flavour flavour, CUstream stream, const CUDA_MEMCPY2D* copy, Waits waits) {
-  TF_TRY(enter(symbol));
+  TF_TRY(check_ready());
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return submit_copy(symbol, flavour, stream, from_2d(*copy), waits);
 }
 
 CUresult copy_3d(const char* symbol, Flavour flavour, CUstream stream, const CUDA_MEMCPY3D* copy, Waits waits) {
-  TF_TRY(enter(symbol));
+  TF_TRY(check_ready());
   if (copy == nullptr || copy->reserved0 != nullptr || copy->reserved1 != nullptr) return CUDA_ERROR_INVALID_VALUE;
   return submit_copy(symbol, flavour, stream, *copy, waits);
 }
 
 CUresult copy_peer(const char* symbol, Flavour flavour, CUstream stream, const CUDA_MEMCPY3D_PEER* copy) {
-  TF_TRY(enter(symbol));
+  TF_TRY(check_ready());
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (contexts().find(copy->srcContext) == nullptr || contexts().find(copy->dstContext) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return submit_copy(symbol, flavour, stream, from_peer(*copy), Waits::never);
@@ -50,7 +50,7 @@ CUresult copy_peer(const char* symbol, Flavour flavour, CUstream stream, const C
 CUresult batch(Flavour flavour, const CUdeviceptr* to, const CUdeviceptr* from, const std::size_t* bytes, std::size_t count,
                const CUmemcpyAttributes* attributes, const std::size_t* attribute_starts, std::size_t attribute_count,
                std::size_t* failed, CUstream stream) {
-  TF_TRY(enter("cuMemcpyBatchAsync", "copy"));
+  TF_TRY(check_ready());
   if (failed != nullptr) *failed = SIZE_MAX;
   if (to == nullptr || from == nullptr || bytes == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (attributes == nullptr || attribute_starts == nullptr || attribute_count == 0 || attribute_count > count || attribute_starts[0] != 0)
@@ -71,7 +71,7 @@ CUresult batch(Flavour flavour, const CUdeviceptr* to, const CUdeviceptr* from, 
 
 CUresult batch_3d(Flavour flavour, std::size_t count, const CUDA_MEMCPY3D_BATCH_OP* operations, std::size_t* failed,
                   std::uint64_t flags, CUstream stream) {
-  TF_TRY(enter("cuMemcpy3DBatchAsync", "copy"));
+  TF_TRY(check_ready());
   if (failed != nullptr) *failed = SIZE_MAX;
   if (count == 0 || operations == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (reinterpret_cast<std::uintptr_t>(stream) <= kStreamPerThread) return CUDA_ERROR_INVALID_VALUE;

@@ -87,7 +87,7 @@ CUDA_MEMCPY3D from_array(CUmemorytype to, std::uint64_t address, CUarray array, 
 
 CUresult peer_copy(const char* symbol, Flavour flavour, CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                    CUcontext from_context, std::size_t bytes) {
-  TF_TRY(enter(symbol, "copy"));
+  TF_TRY(check_ready());
   for (const CUcontext handle : {to_context, from_context}) {
     Context* context = contexts().find(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;

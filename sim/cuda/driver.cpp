@@ -104,6 +104,8 @@ Device* Driver::device(CUdevice ordinal) const {
 CUresult Driver::enter(std::string_view symbol, std::string_view site) {
   if (state_.load(std::memory_order_acquire) != State::ready) [[unlikely]]
     return CUDA_ERROR_NOT_INITIALIZED;
+  if (inside_callback()) [[unlikely]]
+    return CUDA_ERROR_NOT_PERMITTED;
   while (checkpoint_state_.load(std::memory_order_acquire) != CU_PROCESS_STATE_RUNNING) [[unlikely]]
     checkpoint_state_.wait(checkpoint_state_.load());
   const device::Fault fault = device::fault_at(symbol, site);

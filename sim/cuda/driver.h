@@ -47,6 +47,10 @@ class Driver {
 
 // The doors. `symbol` has no version suffix; `site` is its fault class (alloc, launch, copy, sync) or empty.
 inline CUresult enter(std::string_view symbol, std::string_view site = {}) { return Driver::get().enter(symbol, site); }
+// Only whether the driver is there at all: for what passes a door later on, so that a call counts once for faults.
+inline CUresult check_ready() { return Driver::get().ready() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED; }
+// Whether this thread runs a host function of a stream, from which no call is allowed.
+[[nodiscard]] bool inside_callback();
 // Also: a context is current, alive and not poisoned.
 CUresult enter(std::string_view symbol, std::string_view site, Context*& context);
 // The context is usable: not destroyed, not poisoned, its device not lost.

@@ -76,6 +76,7 @@ CUresult Event::make_wait(Stream& stream) {
 }
 
 CUresult Event::query() {
+  const Context::Waiting waiting(*context_);
   TF_TRY(check_context(*context_));
   const Record record = last();
   if (!record.recorded) return CUDA_SUCCESS;
@@ -87,6 +88,7 @@ CUresult Event::query() {
 }
 
 CUresult Event::synchronize() {
+  const Context::Waiting waiting(*context_);
   TF_TRY(check_context(*context_));
   const Record record = last();
   if (!record.recorded) return CUDA_SUCCESS;

@@ -11,7 +11,10 @@
 namespace tensor_fusion::sim::cuda {
 namespace {
 thread_local bool this_is_executor = false;
-constexpr std::uint64_t kPollNs = 50'000;        // a value in memory, or a time nobody can tell yet, is looked at again
+// A value in memory, or a time nobody can tell yet, is looked at again after this long; longer and longer while nothing
+// else happens.
+constexpr std::uint64_t kFirstPollNs = 20'000, kLastPollNs = 1'000'000;
+thread_local std::uint64_t poll_ns = kFirstPollNs;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 constexpr std::uint64_t kWakeEarlyNs = 60'000;   // waking takes about that long; the rest is polled
 }  // namespace
@@ -73,13 +76,13 @@ bool Executor::runnable(WorkQueue& queue, std::uint64_t& next_look_ns) {
   if (head.at_device_time && !context.timing().poll(head.before)) {
     const std::uint64_t bound = context.timing().completion_bound(head.before);
     const std::uint64_t now = device::now_ns();
-    next_look_ns = std::min(next_look_ns, bound == device::kUnknownNs || bound <= now ? now + kPollNs
+    next_look_ns = std::min(next_look_ns, bound == device::kUnknownNs || bound <= now ? now + poll_ns
                                           : bound - now > 2 * kWakeEarlyNs           ? bound - kWakeEarlyNs
                                                                                      : now + (bound - now) / 2 + 1000);
     return false;
   }
   if (head.ready && !head.ready()) {
-    next_look_ns = std::min(next_look_ns, device::now_ns() + kPollNs);
+    next_look_ns = std::min(next_look_ns, device::now_ns() + poll_ns);
     return false;
   }
   return true;
@@ -122,12 +125,16 @@ void Executor::loop() {
       }
       ++it;
     }
-    if (ran || kicked_) continue;
+    if (ran || kicked_) {
+      poll_ns = kFirstPollNs;
+      continue;
+    }
     sleeping_ = true;
     if (next_look_ns == kNever) {
       wake_.wait(lock, [this] { return kicked_; });
     } else if (const std::uint64_t now = device::now_ns(); next_look_ns > now) {
       wake_.wait_for(lock, std::chrono::nanoseconds(next_look_ns - now), [this] { return kicked_; });
+      poll_ns = std::min(poll_ns + poll_ns / 4, kLastPollNs);
     }
     sleeping_ = false;
   }

@@ -224,7 +224,7 @@ TF_API(cuLibraryLoadData, (CUlibrary* out, const void* image, CUjit_option* opti
   return load_library(out, image, {count, options, values});
 }
 TF_API(cuLibraryLoadFromFile, (CUlibrary* out, const char* path, CUjit_option* options, void** values, unsigned count, int*, void**, unsigned)) {
-  TF_TRY(enter("cuLibraryLoadFromFile"));
+  TF_TRY(check_ready());
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
   if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
@@ -261,9 +261,9 @@ TF_API(cuLibraryEnumerateKernels, (CUkernel* out, unsigned count, CUlibrary hand
 }
 TF_API(cuLibraryGetModule, (CUmodule* out, CUlibrary handle)) {
   std::shared_ptr<Library> library;
-  TF_TRY(find_library("cuLibraryGetModule", handle, library));
   Context* context = nullptr;
   TF_TRY(enter("cuLibraryGetModule", {}, context));
+  if (library = libraries().share(handle); !library) return CUDA_ERROR_INVALID_HANDLE;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   TF_TRY(library->module(*context, module));
@@ -272,9 +272,9 @@ TF_API(cuLibraryGetModule, (CUmodule* out, CUlibrary handle)) {
 }
 TF_API(cuLibraryGetGlobal, (CUdeviceptr* address, std::size_t* bytes, CUlibrary handle, const char* name)) {
   std::shared_ptr<Library> library;
-  TF_TRY(find_library("cuLibraryGetGlobal", handle, library));
   Context* context = nullptr;
   TF_TRY(enter("cuLibraryGetGlobal", {}, context));
+  if (library = libraries().share(handle); !library) return CUDA_ERROR_INVALID_HANDLE;
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   TF_TRY(library->module(*context, module));
@@ -292,9 +292,9 @@ TF_API(cuLibraryGetUnifiedFunction, (void**, CUlibrary handle, const char*)) {
 }
 TF_API(cuKernelGetFunction, (CUfunction* out, CUkernel handle)) {
   std::shared_ptr<LibraryKernel> kernel;
-  TF_TRY(find_kernel("cuKernelGetFunction", handle, kernel));
   Context* context = nullptr;
   TF_TRY(enter("cuKernelGetFunction", {}, context));
+  if (kernel = kernels().share(handle); !kernel) return CUDA_ERROR_INVALID_HANDLE;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   TF_TRY(kernel->function(*context, function));

@@ -161,6 +161,20 @@ CUresult GraphExec::launch(Stream& stream) {
   return CUDA_SUCCESS;
 }
 
+std::shared_ptr<Graph> GraphExec::as_graph() {
+  const std::lock_guard lock(mutex);
+  auto graph = Graph::create();
+  std::vector<GraphNode*> made;
+  for (const GraphStep& step : steps_) {
+    std::vector<GraphNode*> after;
+    for (const std::size_t earlier : step.after) after.push_back(made[earlier]);
+    const bool runs = step.enabled;
+    made.push_back(graph->add(runs ? step.type : CU_GRAPH_NODE_TYPE_EMPTY,
+                              runs ? step.command : Command(std::make_shared<const EmptyCommand>()), after).get());
+  }
+  return graph;
+}
+
 GraphStep* GraphExec::step(std::uint64_t node) {
   const auto found = by_node_.find(node);
   return found != by_node_.end() ? &steps_[found->second] : nullptr;

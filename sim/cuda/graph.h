@@ -73,6 +73,7 @@ class GraphExec {
   // INVALID_VALUE for a cycle.
   static CUresult instantiate(const Graph& graph, std::uint64_t flags, std::shared_ptr<GraphExec>& out, GraphNode** bad = nullptr);
   CUresult launch(Stream& stream);
+  [[nodiscard]] std::shared_ptr<Graph> as_graph();  // the enabled steps
   [[nodiscard]] GraphStep* step(std::uint64_t node);
   // Takes over all parameters of a graph of the same shape.
   CUresult update(const Graph& graph, CUgraphExecUpdateResultInfo& info);

@@ -260,7 +260,12 @@ TF_STREAM_API(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {
   TF_TRY(find_stream(stream_handle, kFlavour, stream));
   const auto exec = graph_execs().share(handle);
   if (!exec) return CUDA_ERROR_INVALID_VALUE;
-  TF_TRY(forbid_capture(*stream));
+  if (stream->capturing) {  // becomes a child of the graph being captured
+    auto child = exec->as_graph();
+    if (child->has_memory_nodes()) return CUDA_ERROR_NOT_SUPPORTED;
+    child->is_child = true;
+    return issue(*stream, std::make_shared<const ChildCommand>(ChildCommand{std::move(child)}));
+  }
   TF_TRY(check_capture_conflict(*stream));
   return exec->launch(*stream);
 })

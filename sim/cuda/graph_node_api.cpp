@@ -174,7 +174,7 @@ void describe(const KernelCommand& c, CUDA_KERNEL_NODE_PARAMS& out) {
 
 #define TF_MAKE(expression) \
   Command command;          \
-  TF_TRY(enter("cuGraphAddNode")); \
+  TF_TRY(check_ready()); \
   TF_TRY(expression)
 
 // kernel

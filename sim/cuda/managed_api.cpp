@@ -66,7 +66,7 @@ CUresult prefetch(Flavour flavour, CUdeviceptr address, std::size_t bytes, const
 
 CUresult prefetch_many(Flavour flavour, const CUdeviceptr* addresses, const std::size_t* bytes, std::size_t count,
                        const CUmemLocation* locations, const std::size_t* starts, std::size_t location_count, CUstream stream) {
-  TF_TRY(enter("cuMemPrefetchBatchAsync"));
+  TF_TRY(check_ready());
   if (addresses == nullptr || bytes == nullptr || locations == nullptr || starts == nullptr || count == 0 || location_count == 0 ||
       location_count > count || starts[0] != 0)
     return CUDA_ERROR_INVALID_VALUE;

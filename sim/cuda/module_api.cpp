@@ -47,7 +47,7 @@ TF_API(cuModuleLoadFatBinary, (CUmodule* out, const void* image)) {
   return load("cuModuleLoadFatBinary", out, image, {0, nullptr, nullptr});
 }
 TF_API(cuModuleLoad, (CUmodule* out, const char* path)) {
-  TF_TRY(enter("cuModuleLoad"));
+  TF_TRY(check_ready());
   if (out == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
   if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
@@ -166,7 +166,7 @@ CUresult link_add(CUlinkState handle, CUjitInputType type, const void* data, std
 }
 
 CUresult link_add_file(CUlinkState handle, CUjitInputType type, const char* path) {
-  TF_TRY(enter("cuLinkAddFile"));
+  TF_TRY(check_ready());
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
   if (!file) return CUDA_ERROR_FILE_NOT_FOUND;

@@ -197,9 +197,13 @@ void Pool::trim(std::uint64_t keep_bytes) {
   trim_locked(keep_bytes);
 }
 
-void Pool::trim_to_threshold() {
-  const std::lock_guard lock(mutex_);
-  if (reserved_ > threshold_) trim_locked(threshold_);
+void Pool::trim_all(const Device& device) {
+  const std::lock_guard lock(registry_mutex);
+  for (Pool* pool : registry()) {
+    if (&pool->device_ != &device) continue;
+    const std::lock_guard pool_lock(pool->mutex_);
+    if (pool->reserved_ > pool->threshold_) pool->trim_locked(pool->threshold_);
+  }
 }
 
 CUresult Pool::get(CUmemPool_attribute attribute, void* value) const {

@@ -36,7 +36,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   struct Reach { std::uint64_t begin, end; };
   static std::optional<Reach> reach(std::uint64_t address, const Device& device);
   void trim(std::uint64_t keep_bytes);                       // gives unused chunks back down to keep_bytes reserved
-  void trim_to_threshold();
+  // What happens when the program synchronises: every pool of the device goes back to its threshold.
+  static void trim_all(const Device& device);
 
   CUresult get(CUmemPool_attribute attribute, void* value) const;
   CUresult set(CUmemPool_attribute attribute, const void* value);

@@ -141,7 +141,7 @@ TF_API(cuDeviceGetMemPool, (CUmemoryPool* out, CUdevice ordinal)) {
   return pool_of(out, device->current_pool());
 }
 TF_API(cuDeviceSetMemPool, (CUdevice ordinal, CUmemoryPool handle)) {
-  TF_TRY(enter("cuDeviceSetMemPool"));
+  TF_TRY(check_ready());
   Device* device = nullptr;
   TF_TRY(find_device(ordinal, device));
   std::shared_ptr<Pool> pool;
@@ -163,8 +163,8 @@ TF_API(cuMemGetMemPool, (CUmemoryPool* out, CUmemLocation* location, CUmemAlloca
 TF_API(cuMemSetMemPool, (CUmemLocation* location, CUmemAllocationType type, CUmemoryPool handle)) {
   Device* device = nullptr;
   TF_TRY(device_at("cuMemSetMemPool", location, type, device));
-  std::shared_ptr<Pool> pool;
-  TF_TRY(find_pool("cuMemSetMemPool", handle, pool));
+  const auto pool = pools().share(handle);
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
   if (&pool->device() != device) return CUDA_ERROR_INVALID_DEVICE;
   device->set_current_pool(pool);
   return CUDA_SUCCESS;

@@ -69,17 +69,23 @@ void Stream::submit_effect_free(const device::Work& work) {
 bool Stream::done() { return context_->timing().poll(last()); }
 
 CUresult Stream::synchronize() {
+  const std::shared_ptr<Context> keeper = context_;
+  const Context::Waiting waiting(*keeper);
+  if (keeper->destroyed()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   const device::Ticket ticket = last();
-  auto& timing = context_->timing();
+  auto& timing = keeper->timing();
   while (!timing.done(ticket)) {
-    if (context_->destroyed()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (keeper->destroyed()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (timing.wait(ticket, device::now_ns() + kLookAgainNs)) break;
-    TF_TRY(check_context(*context_));
+    TF_TRY(check_context(*keeper));
   }
-  return context_->sticky();
+  if (keeper->destroyed()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return keeper->sticky();
 }
 
 CUresult Stream::query() {
+  const Context::Waiting waiting(*context_);
+  if (context_->destroyed()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   TF_TRY(context_->sticky());
   if (done()) return context_->sticky();
   return CUDA_ERROR_NOT_READY;

@@ -103,7 +103,7 @@ TF_STREAM_API(cuStreamSynchronize, (CUstream handle), {
   TF_TRY(forbid_capture(*stream));
   TF_TRY(check_capture_conflict(*stream));
   const CUresult result = stream->synchronize();
-  if (result == CUDA_SUCCESS) stream->context().device().current_pool()->trim_to_threshold();
+  if (result == CUDA_SUCCESS) Pool::trim_all(stream->context().device());
   return result;
 })
 

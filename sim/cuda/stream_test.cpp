@@ -83,6 +83,32 @@ TEST_F(Streams, call_host_functions_when_the_device_gets_there) {
   EXPECT_GE(called_after_us, 20'000);
 }
 
+TEST_F(Streams, refuse_calls_from_host_functions) {
+  std::atomic<int> answer{-1};
+  EXPECT_OK(cuLaunchHostFunc(nullptr, [](void* data) { *static_cast<std::atomic<int>*>(data) = cuCtxSynchronize(); }, &answer));
+  EXPECT_OK(cuCtxSynchronize());
+  EXPECT_EQ(answer, CUDA_ERROR_NOT_PERMITTED);
+}
+
+TEST_F(Streams, let_go_of_a_waiting_thread_when_their_context_is_destroyed) {
+  CUcontext other = nullptr;
+  ASSERT_OK(cuCtxCreate_v2(&other, 0, 0));
+  CUstream s = nullptr;
+  CUdeviceptr flag = 0;
+  ASSERT_OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+  ASSERT_OK(cuMemAlloc_v2(&flag, 4));
+  ASSERT_OK(cuMemsetD32_v2(flag, 0, 1));
+  ASSERT_OK(cuStreamWaitValue32_v2(s, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  std::atomic<bool> waiting{false};
+  std::thread waiter([&] {
+    waiting = true;
+    EXPECT_NE(cuStreamSynchronize(s), CUDA_SUCCESS);  // destroyed while it waits, or before
+  });
+  while (!waiting) std::this_thread::yield();
+  EXPECT_OK(cuCtxDestroy_v2(other));
+  waiter.join();
+}
+
 TEST_F(Streams, held_up_by_a_value_in_memory_hold_nobody_else_up) {
   CUstream held = nullptr, other = nullptr;
   ASSERT_OK(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
