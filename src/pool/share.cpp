@@ -99,7 +99,7 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     const double late = std::min(estimated * (1 - part), std::max(0.0, tenant.launched - tenant.settled));
     tenant.settled += late;
     tenant.measured += late * tenant.scale;
-    tenant.stretches.push_back({start, end, estimated * part, 0, 0, part > 0.999});
+    tenant.stretches.push_back({start, end, estimated * part, 0, part > 0.999});
   }
 }
 
@@ -156,26 +156,43 @@ std::uint64_t Arbiter::horizon(std::uint64_t now) const {
   return now > rules_.marker_wait_ns ? std::max(known, now - rules_.marker_wait_ns) : known;
 }
 
-// Walks the device's timeline from where it stopped to the horizon. Where one tenant's stretches lie alone, the clock
-// says what it had. Where several overlap, each gets a part of the wall time in proportion to what its estimate leaves
-// for the overlap, so that the parts sum to the wall: over-estimates of everybody cancel out.
-void Arbiter::settle(std::uint64_t now) {
-  const std::uint64_t until = horizon(now);
-  if (until > swept_) {
-    std::vector<std::uint64_t>& cuts = cuts_;
-    cuts.clear();
-    cuts.push_back(swept_);
-    cuts.push_back(until);
-    for (Tenant& tenant : tenants_) {
-      for (Stretch& stretch : tenant.stretches) {
-        if (stretch.start > swept_ && stretch.start < until) cuts.push_back(stretch.start);
-        if (stretch.end > swept_ && stretch.end < until) cuts.push_back(stretch.end);
-        if (stretch.start < until) rate(tenant, stretch);
+// Where to stop: as far as all is known, and if that can be had, where no stretch is cut in two.
+std::uint64_t Arbiter::sweep_end(std::uint64_t now) const {
+  const std::uint64_t known = horizon(now);
+  std::uint64_t until = known;
+  for (bool cut = true; cut && until > swept_;) {
+    cut = false;
+    for (const Tenant& tenant : tenants_) {
+      for (const Stretch& stretch : tenant.stretches) {
+        if (stretch.start < until && stretch.end > until) {
+          until = stretch.start;
+          cut = true;
+        }
       }
     }
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    for (std::size_t i = 1; i < cuts.size(); ++i) share_out(cuts[i - 1], cuts[i]);
+  }
+  return known > swept_ + rules_.sweep_most_ns ? known : until;
+}
+
+// Walks the device's timeline from where it stopped. Where one tenant's stretches lie alone, the clock says what it
+// had. Where several overlap, the wall time of every moment is divided so that each stretch gets what it was estimated
+// at as nearly as can be: time and estimates are scaled to each other in turns, and time has the last word.
+void Arbiter::settle(std::uint64_t now) {
+  const std::uint64_t until = sweep_end(now);
+  if (until > swept_) {
+    collect(until);
+    divide();
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      Stretch& stretch = *rows_[row].stretch;
+      Tenant& tenant = *rows_[row].tenant;
+      double had = 0;
+      for (std::size_t i = 0; i < columns_.size(); ++i) had += cells_[row * columns_.size() + i];
+      const double part = rows_[row].wall / static_cast<double>(stretch.end - stretch.start);
+      if (!rules_.exact) had = stretch.estimated * tenant.scale * part;
+      stretch.had += had;
+      tenant.measured += had;
+      tenant.settled += std::min(stretch.estimated * part, std::max(0.0, tenant.launched - tenant.settled));
+    }
     swept_ = until;
     for (Tenant& tenant : tenants_) {
       std::erase_if(tenant.stretches, [&](Stretch& stretch) {
@@ -188,46 +205,62 @@ void Arbiter::settle(std::uint64_t now) {
   for (Tenant& tenant : tenants_) update_stay(tenant, now);
 }
 
-// How fast the stretch's work ran where it overlapped others, were its estimate right.
-void Arbiter::rate(const Tenant& tenant, Stretch& stretch) const {
-  const double wall = static_cast<double>(stretch.end - stretch.start);
-  double overlap = 0;
-  for (const Tenant& other : tenants_) {
-    if (other.key == tenant.key) continue;
-    for (const Stretch& theirs : other.stretches) {
-      const std::uint64_t start = std::max(stretch.start, theirs.start);
-      const std::uint64_t end = std::min(stretch.end, theirs.end);
-      if (end > start) overlap += static_cast<double>(end - start);
-    }
-  }
-  overlap = std::min(overlap, wall);
-  stretch.alone = stretch.alone && overlap <= 0;
-  const double guess = stretch.estimated * tenant.scale;
-  const double plain = guess / wall;
-  stretch.rate = overlap > 0 ? std::max(0.05 * plain, (guess - (wall - overlap)) / overlap) : plain;
-  stretch.rate = std::clamp(stretch.rate, 1e-6, 8.0);
-}
-
-void Arbiter::share_out(std::uint64_t from, std::uint64_t to) {
-  const double wall = static_cast<double>(to - from);
-  double total = 0;
-  for (Tenant& tenant : tenants_) {
-    for (const Stretch& stretch : tenant.stretches) {
-      if (stretch.start < to && stretch.end > from) total += stretch.rate;
-    }
-  }
-  if (total <= 0) return;
+// Columns: pieces of time in which the same stretches run. Rows: stretches. A cell is first filled evenly.
+void Arbiter::collect(std::uint64_t until) {
+  rows_.clear();
+  columns_.clear();
+  cuts_.clear();
+  cuts_.push_back(swept_);
+  cuts_.push_back(until);
   for (Tenant& tenant : tenants_) {
     for (Stretch& stretch : tenant.stretches) {
-      if (stretch.start >= to || stretch.end <= from) continue;
-      const double had =
-          rules_.exact ? wall * stretch.rate / total
-                       : stretch.estimated * tenant.scale * wall / static_cast<double>(stretch.end - stretch.start);
-      const double settled = std::min(stretch.estimated * wall / static_cast<double>(stretch.end - stretch.start),
-                                      std::max(0.0, tenant.launched - tenant.settled));
-      stretch.had += had;
-      tenant.measured += had;
-      tenant.settled += settled;
+      const std::uint64_t start = std::max(stretch.start, swept_);
+      const std::uint64_t end = std::min(stretch.end, until);
+      if (start >= end) continue;
+      if (start > swept_) cuts_.push_back(start);
+      if (end < until) cuts_.push_back(end);
+      const double wall = static_cast<double>(end - start);
+      const double left = static_cast<double>(stretch.end - start);
+      const double guess = std::max(stretch.estimated * tenant.scale - stretch.had, 0.02 * stretch.estimated);
+      rows_.push_back({&tenant, &stretch, wall, std::max(1.0, guess * wall / left)});
+    }
+  }
+  std::sort(cuts_.begin(), cuts_.end());
+  cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
+  for (std::size_t i = 1; i < cuts_.size(); ++i) columns_.push_back(static_cast<double>(cuts_[i] - cuts_[i - 1]));
+  cells_.assign(rows_.size() * columns_.size(), 0.0);
+  for (std::size_t row = 0; row < rows_.size(); ++row) {
+    Stretch& stretch = *rows_[row].stretch;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      if (stretch.start < cuts_[i + 1] && stretch.end > cuts_[i]) {
+        cells_[row * columns_.size() + i] = columns_[i] * rows_[row].target / rows_[row].wall;
+      }
+    }
+    for (const Row& other : rows_) {
+      const bool apart = other.stretch->start >= stretch.end || other.stretch->end <= stretch.start;
+      if (other.tenant != rows_[row].tenant && !apart) stretch.alone = false;
+    }
+  }
+}
+
+void Arbiter::divide() {
+  const std::size_t width = columns_.size();
+  // A flood of markers is not worth the turns: its author gets the even division.
+  const int turns = cells_.size() > 8192 ? 0 : 12;
+  for (int turn = 0; turn <= turns; ++turn) {
+    if (turn > 0) {
+      for (std::size_t row = 0; row < rows_.size(); ++row) {
+        double sum = 0;
+        for (std::size_t i = 0; i < width; ++i) sum += cells_[row * width + i];
+        const double factor = sum > 0 ? std::clamp(rows_[row].target / sum, 0.05, 20.0) : 0;
+        for (std::size_t i = 0; i < width; ++i) cells_[row * width + i] *= factor;
+      }
+    }
+    for (std::size_t i = 0; i < width; ++i) {
+      double sum = 0;
+      for (std::size_t row = 0; row < rows_.size(); ++row) sum += cells_[row * width + i];
+      if (sum <= 0) continue;
+      for (std::size_t row = 0; row < rows_.size(); ++row) cells_[row * width + i] *= columns_[i] / sum;
     }
   }
 }
@@ -294,7 +327,13 @@ bool Arbiter::urgent(const Tenant& waiting, const Tenant& holder) const {
   const bool priority = waiting.terms.latency && priority_credit(waiting) > 0;
   if (priority && !(holder.terms.latency && priority_credit(holder) > 0)) return true;
   if ((waiting.woke || waiting.early) && lag > 0) return true;
-  // Lag that comes of its own cap is no reason to hurry.
+  return false;
+}
+
+// Far behind, and not by its own cap: the holder's stay ends early. Its queue is still waited for, since two tenants of
+// long kernels would else never be alone and could not be told apart.
+bool Arbiter::lags(const Tenant& waiting, const Tenant& holder) const {
+  const double lag = holder.virtual_time(rules_) - waiting.virtual_time(rules_);
   return lag * waiting.weight(rules_) > static_cast<double>(rules_.lag_ns) &&
          cap_credit(waiting) >= 0.9 * static_cast<double>(rules_.cap_ceiling_waiting_ns);
 }
@@ -401,8 +440,8 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
       dismiss(mine, now);
       admit(*pressing, now);
       return true;
-    } else if (waiting != nullptr &&
-               (!wants || (left <= 0 && waiting->virtual_time(rules_) < mine.virtual_time(rules_)))) {
+    } else if (waiting != nullptr && (!wants || ((left <= 0 || lags(*waiting, mine)) &&
+                                                 waiting->virtual_time(rules_) < mine.virtual_time(rules_)))) {
       dismiss(mine, now);
       return true;
     } else {
@@ -498,6 +537,7 @@ ShareAccount Arbiter::account(ShareKey key) const {
   const Tenant* tenant = find(key);
   if (tenant == nullptr) return result;
   result.service_ns = tenant->service();
+  result.estimated_ns = tenant->launched * tenant->scale;
   result.gap_ns = tenant->gaps + tenant->stay_gap;
   result.virtual_time = tenant->virtual_time(rules_);
   result.cap_credit_ns = cap_credit(*tenant);

@@ -40,6 +40,7 @@ struct ShareRules {
   std::uint64_t lag_ns = 20'000'000;                  // behind by this much: at once
   std::uint64_t wake_credit_ns = 100'000'000;         // of lag kept over idle time
   std::uint64_t marker_wait_ns = 100'000'000;         // for other tenants' markers, before a stretch counts as alone
+  std::uint64_t sweep_most_ns = 25'000'000;           // longest wait for a moment that cuts no stretch in two
   double scale_least = 0.3, scale_most = 3.0;         // k
   double least_request = 0.01;                        // weight of a tenant without a request
   bool exact = true;                                  // settle from markers; off: estimates only
@@ -84,8 +85,9 @@ struct ShareGrant {
 };
 
 struct ShareAccount {
-  double service_ns = 0;  // device time charged so far
-  double gap_ns = 0;      // time the device was kept for it while others waited
+  double service_ns = 0;    // device time charged so far
+  double estimated_ns = 0;  // what it launched, by its estimates and the scale alone
+  double gap_ns = 0;        // time the device was kept for it while others waited
   double virtual_time = 0;
   double cap_credit_ns = 0;
   double scale = 1;
@@ -119,9 +121,8 @@ class Arbiter {
     std::uint64_t start;
     std::uint64_t end;
     double estimated;
-    double rate;  // of its work where it overlaps others
-    double had;   // wall time given to it so far
-    bool alone;   // no other tenant's stretch touches it
+    double had;  // wall time given to it so far
+    bool alone;  // no other tenant's stretch touches it
   };
   struct Tenant {
     ShareKey key;
@@ -160,9 +161,10 @@ class Arbiter {
   const Tenant* find(ShareKey key) const;
   void accrue(Tenant& tenant, std::uint64_t now) const;
   std::uint64_t horizon(std::uint64_t now) const;
+  std::uint64_t sweep_end(std::uint64_t now) const;
   void settle(std::uint64_t now);
-  void rate(const Tenant& tenant, Stretch& stretch) const;
-  void share_out(std::uint64_t from, std::uint64_t to);
+  void collect(std::uint64_t until);
+  void divide();
   void close(Tenant& tenant, const Stretch& stretch) const;
   void update_stay(Tenant& tenant, std::uint64_t now);
   double cap_credit(const Tenant& tenant) const;
@@ -174,6 +176,7 @@ class Arbiter {
   bool candidate(const Tenant& tenant, double least_credit) const;
   Tenant* best_candidate(const Tenant* except, double least_credit);
   bool urgent(const Tenant& waiting, const Tenant& holder) const;
+  bool lags(const Tenant& waiting, const Tenant& holder) const;
   std::uint64_t quantum(const Tenant& tenant) const;
   std::uint64_t window(const Tenant& tenant, bool contended) const;
   void admit(Tenant& tenant, std::uint64_t now);
@@ -190,8 +193,17 @@ class Arbiter {
   std::uint64_t decisions_ = 0;
   double system_virtual_ = 0;
   bool latency_present_ = false;
-  std::uint64_t swept_ = 0;          // the timeline is settled up to here
-  std::vector<std::uint64_t> cuts_;  // scratch of settle()
+  std::uint64_t swept_ = 0;  // the timeline is settled up to here
+  // Scratch of settle().
+  struct Row {
+    Tenant* tenant;
+    Stretch* stretch;
+    double wall;    // of it in this sweep
+    double target;  // what it should get by its estimate
+  };
+  std::vector<std::uint64_t> cuts_;
+  std::vector<Row> rows_;
+  std::vector<double> columns_, cells_;
 };
 
 }  // namespace tensor_fusion::pool
