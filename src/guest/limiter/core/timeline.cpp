@@ -261,12 +261,11 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   const std::int64_t low_start = static_cast<std::int64_t>(marker.start_recorded_ns) - start;
   const std::int64_t low_end = static_cast<std::int64_t>(marker.end_recorded_ns) - end;
   const std::int64_t low = low_start > low_end ? low_start : low_end;
+  // Where they contradict each other by a rounding or a drift, the new word moves the old one no further than it must.
   if (high < clock.high) clock.high = high;
+  if (clock.low > clock.high) clock.low = clock.high;
   if (low > clock.low) clock.low = low;
-  if (clock.low > clock.high) {
-    clock.low = low;
-    clock.high = high > low ? high : low;
-  }
+  if (clock.high < clock.low) clock.high = clock.low;
   const std::int64_t base = clock.low + (clock.high - clock.low) / 2;
   const std::uint64_t host_start = static_cast<std::uint64_t>(base + start);
   const std::uint64_t host_end = static_cast<std::uint64_t>(base + end);
