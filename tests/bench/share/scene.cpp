@@ -146,10 +146,12 @@ bool Scene::start_daemon() {
     if (std::getenv("SHARE_BENCH_TRACE") != nullptr) {
       for (std::size_t i = 0; i < parts_.size(); ++i) {
         const auto usage = loop.usage(i + 1, parts_[i].device);
-        std::fprintf(stderr, "    daemon: %-9s service %8.1f ms scale %.2f held %8.1f ms launches %llu passes %llu\n",
-                     parts_[i].program.c_str(), static_cast<double>(usage.service_ns) / 1e6, usage.scale,
-                     static_cast<double>(usage.held_ns) / 1e6, static_cast<unsigned long long>(usage.launches),
-                     static_cast<unsigned long long>(loop.passes()));
+        std::fprintf(
+            stderr,
+            "    daemon: %-9s service %8.1f ms estimated %8.1f scale %.2f held %8.1f ms launches %llu passes %llu\n",
+            parts_[i].program.c_str(), static_cast<double>(usage.service_ns) / 1e6,
+            static_cast<double>(usage.estimated_ns) / 1e6, usage.scale, static_cast<double>(usage.held_ns) / 1e6,
+            static_cast<unsigned long long>(usage.launches), static_cast<unsigned long long>(loop.passes()));
       }
     }
   }
@@ -173,8 +175,8 @@ bool Scene::start_worker(std::size_t part, unsigned copy) {
       ::setenv("LD_PRELOAD", paths_.limiter.c_str(), 1);
       ::setenv(contract::kSliceVariable, slices_[part]->directory.c_str(), 1);
     }
-    // With a slice the driver's only device may be renumbered by visibility, which the bench does not use.
-    const std::string device = std::to_string(parts_[part].device);
+    // A slice shows its own devices only, so the one of ours is number 0 there.
+    const std::string device = std::to_string(limiter_ == Limiter::ours ? 0 : parts_[part].device);
     ::execl(paths_.self.c_str(), paths_.self.c_str(), "--worker", parts_[part].program.c_str(), device.c_str(),
             path.c_str(), static_cast<char*>(nullptr));
     std::_Exit(127);

@@ -29,7 +29,8 @@ struct Part {
   unsigned processes = 1;
   unsigned device = 0;
   bool latency = false;
-  double target = -1;  // percent of its device it should get; -1: nothing is expected of it
+  double target = -1;  // percent of its device it should get at least; -1: nothing is expected of it
+  double most = -1;    // ... and at most; -1: the same
 };
 
 struct Worker {
