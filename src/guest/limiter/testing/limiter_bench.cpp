@@ -55,7 +55,13 @@ int main() {
 
   const double plain = per_call(driver, nullptr, "launches");
   const double unlimited = per_call(driver, &free_slice, "launches");
-  const double limited = driver.simulated() ? per_call(driver, &limited_slice, "launches") : 0;
+  // Markers are read by the clock, and callgrind slows the program but not the clock: a busy machine makes it read more of
+  // them per launch. The least of three runs is still above what happens at full speed.
+  double limited = 0;
+  for (int attempt = 0; driver.simulated() && attempt < 3; ++attempt) {
+    const double once = per_call(driver, &limited_slice, "launches");
+    if (limited == 0 || once < limited) limited = once;
+  }
   // The simulated card's memory is more than valgrind can map; what the limiter adds does not depend on the driver.
   const BenchDriver stub(BenchDriver::Which::stub);
   TestSlice stub_slice({{stub.uuid(), 60ull << 30, 0, true, 10000}});
