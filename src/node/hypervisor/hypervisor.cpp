@@ -174,6 +174,8 @@ struct Hypervisor::State {
     if (!listener) return std::unexpected(listener.error());
     // Tenants first: their shares go on before anything new is heard.
     tenants.restore();
+    directory.prune_logs();
+    loop->every(kDiscoverNs, [this] { directory.prune_logs(); });
     server = std::make_unique<Server>(
         *loop, *std::move(listener),
         Server::Handlers{

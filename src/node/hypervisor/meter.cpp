@@ -166,27 +166,33 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
 }
 
 void Meter::learn_overhead(Tenant& tenant, const Before& before) {
-  const contract::ClaimPage& page = tenant.pages.claim();
   for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
     Device* device = devices_.find(tenant.record.devices[row].uuid);
     if (!device || device->context_overhead_bytes != 0) continue;
-    for (const LiveProcess& process : tenant.processes) {
-      if (process.dead || process.host_pid == 0) continue;
-      const auto seen = observed_.find(process.host_pid);
-      const auto ledger = before.ledger.find({process.slot, row});
-      if (seen == observed_.end() || ledger == before.ledger.end() || !seen->second.contains(device->uuid)) continue;
-      const Reading reading{ledger->second, ledger_of(page, process.slot, row, device->memory_bytes),
-                            seen->second.at(device->uuid)};
-      device->context_overhead_bytes =
-          overhead_from(reading, contexts_of(page, process.slot, row), device->memory_bytes);
-      if (device->context_overhead_bytes != 0) break;
-    }
+    // What an earlier hypervisor has learned stands in the page.
+    const std::uint64_t known = tenant.pages.grant().devices[row].context_overhead_bytes.load();
+    if (known <= kMostOverheadBytes) device->context_overhead_bytes = known;
+    if (device->context_overhead_bytes == 0) learn_overhead(tenant, before, row, *device);
     if (device->context_overhead_bytes == 0) continue;
     for (Tenant* other : tenants_.all())
       for (std::size_t i = 0; i < other->record.devices.size(); ++i)
         if (other->record.devices[i].uuid == device->uuid)
           other->pages.grant().devices[i].context_overhead_bytes.store(device->context_overhead_bytes,
                                                                        std::memory_order_release);
+  }
+}
+
+void Meter::learn_overhead(const Tenant& tenant, const Before& before, std::uint32_t row, Device& device) const {
+  const contract::ClaimPage& page = tenant.pages.claim();
+  for (const LiveProcess& process : tenant.processes) {
+    if (process.dead || process.host_pid == 0) continue;
+    const auto seen = observed_.find(process.host_pid);
+    const auto ledger = before.ledger.find({process.slot, row});
+    if (seen == observed_.end() || ledger == before.ledger.end() || !seen->second.contains(device.uuid)) continue;
+    const Reading reading{ledger->second, ledger_of(page, process.slot, row, device.memory_bytes),
+                          seen->second.at(device.uuid)};
+    device.context_overhead_bytes = overhead_from(reading, contexts_of(page, process.slot, row), device.memory_bytes);
+    if (device.context_overhead_bytes != 0) break;
   }
 }
 

@@ -55,6 +55,7 @@ class Meter {
   void account(const std::vector<ProcessInformation>& processes);
   void apply(Tenant& tenant, const Before& before);
   void learn_overhead(Tenant& tenant, const Before& before);
+  void learn_overhead(const Tenant& tenant, const Before& before, std::uint32_t row, Device& device) const;
   void answer(Tenant& tenant, const Before& before);
   void report_unlimited(std::vector<UnlimitedProcess> now);
   void measure_shares(std::uint64_t now_ns);

@@ -17,7 +17,7 @@ std::uint64_t overhead_from(const Reading& process, std::uint32_t contexts, std:
   if (contexts != 1 || process.ledger_before != process.ledger_after || process.observed <= process.ledger_after)
     return 0;
   const std::uint64_t overhead = process.observed - process.ledger_after;
-  return overhead < device_memory_bytes / 4 ? overhead : 0;  // more is no context but memory that went round the ledger
+  return overhead <= std::min(kMostOverheadBytes, device_memory_bytes / 4) ? overhead : 0;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

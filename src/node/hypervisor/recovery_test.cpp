@@ -1,6 +1,7 @@
 // A daemon that dies, and the next one.
 #include <gtest/gtest.h>
 
+#include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/test_slice.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -39,6 +40,28 @@ TEST(Hypervisor, goes_on_with_its_tenants_after_kill_9) {
   EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 0; }));
   child.end();
   EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
+}
+
+TEST(Hypervisor, keeps_the_newest_logs_and_what_it_has_learned) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess process(slice.reply.slice_directory, 100 << 20);
+  ASSERT_TRUE(slice.start(process.pid()));
+  daemon.world("process " + std::to_string(process.pid()) + " GPU-0000 " + std::to_string(400ull << 20) + " 30\n");
+  ASSERT_TRUE(eventually([&] { return slice.granted().devices[0].context_overhead_bytes.load() == 300u << 20; }));
+  daemon.kill();
+  for (std::size_t i = 0; i < StateDirectory::kLogsKept + 5; ++i)
+    ASSERT_TRUE(system::replace_file(daemon.state() + "/logs/" + std::to_string(i) + ".log", "x"));
+  slice.claimed().processes[process.slot()].devices[0].ledger_bytes.store(
+      400 << 20);  // as a limiter that counts its context
+  slice.claimed().devices[0].used_bytes.store(400 << 20);
+  ASSERT_TRUE(daemon.start());
+  EXPECT_TRUE(
+      eventually([&] { return system::list_directory(daemon.state() + "/logs").size() == StateDirectory::kLogsKept; }));
+  EXPECT_TRUE(eventually([&] {
+    return daemon.client().devices().value()["devices"].at(0)["context_overhead_bytes"].as_uint() == 300u << 20;
+  }));
 }
 
 TEST(Hypervisor, reclaims_who_died_while_it_was_away) {

@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "node/hypervisor/client.h"
 #include "node/hypervisor/protocol.h"
@@ -36,6 +38,18 @@ std::string state_directory(const std::string& explicit_directory) {
 }
 
 std::string StateDirectory::socket() const { return path_ + "/" + kSocketName; }
+
+void StateDirectory::prune_logs() const {
+  std::vector<std::pair<std::int64_t, std::string>> files;
+  for (const std::string& name : system::list_directory(logs())) {
+    struct stat info{};
+    const std::string file = logs() + "/" + name;
+    if (::lstat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode)) files.emplace_back(info.st_mtim.tv_sec, file);
+  }
+  if (files.size() <= kLogsKept) return;
+  std::sort(files.begin(), files.end());
+  for (std::size_t i = 0; i + kLogsKept < files.size(); ++i) ::unlink(files[i].second.c_str());
+}
 
 base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
   const unsigned mode = ::geteuid() == 0 ? 0755 : 0700;

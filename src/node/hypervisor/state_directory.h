@@ -22,6 +22,8 @@ class StateDirectory {
   std::string tenants() const { return path_ + "/tenants"; }
   std::string tenant(const std::string& id) const { return tenants() + "/" + id; }
   std::string logs() const { return path_ + "/logs"; }
+  void prune_logs() const;  // the oldest beyond kLogsKept go
+  static constexpr std::size_t kLogsKept = 256;
   std::string log(const std::string& id) const { return logs() + "/" + id + ".log"; }
 
  private:

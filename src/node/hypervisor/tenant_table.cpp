@@ -134,7 +134,6 @@ void TenantTable::adopt(std::unique_ptr<Tenant> owned) {
   tenant.usage.resize(tenant.record.devices.size());
   tenants_[tenant.record.id] = std::move(owned);
   for (std::size_t i = 0; i < tenant.record.devices.size(); ++i) {
-    // What an earlier hypervisor has learned stands in the page.
     Device* device = devices_.find(tenant.record.devices[i].uuid);
     auto& overhead = tenant.pages.grant().devices[i].context_overhead_bytes;
     if (device && device->context_overhead_bytes != 0)
