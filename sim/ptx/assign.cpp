@@ -101,7 +101,7 @@ void assign_registers(Program& program) {
   const std::size_t blocks = flow.blocks.size();
   std::vector<Bits> in(blocks, Bits(words));
   std::vector<Bits> out(blocks, Bits(words));
-  std::vector<Bits> used(blocks, Bits(words));   // before any definition in the block
+  std::vector<Bits> used(blocks, Bits(words));  // before any definition in the block
   std::vector<Bits> killed(blocks, Bits(words));
   for (std::size_t b = 0; b < blocks; ++b) {
     for (std::uint32_t i = flow.blocks[b].end; i-- > flow.blocks[b].begin;) {
@@ -146,7 +146,8 @@ void assign_registers(Program& program) {
     intervals[reg].begin = std::min(intervals[reg].begin, at);
     intervals[reg].end = std::max(intervals[reg].end, at);
   };
-  // Positions are doubled: sources are read at 2i, destinations written at 2i + 1, so d may take the place of a dying source.
+  // Positions are doubled: sources are read at 2i, destinations written at 2i + 1, so d may take the place of a dying
+  // source.
   for (std::size_t b = 0; b < blocks; ++b) {
     const Block& block = flow.blocks[b];
     for (Reg reg = 0; reg < count; ++reg) {

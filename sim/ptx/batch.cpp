@@ -10,7 +10,7 @@ namespace tensor_fusion::sim::ptx {
 namespace {
 
 constexpr std::uint32_t kNever = 0xffffffffU;
-constexpr std::uint32_t kSpinLimit = 1000;     // backward branches while others wait
+constexpr std::uint32_t kSpinLimit = 1000;  // backward branches while others wait
 constexpr std::uint32_t kBoostLimit = 64;
 
 bool runs_before(std::uint32_t depth, std::uint32_t pc, std::uint32_t other_depth, std::uint32_t other_pc) {
@@ -25,7 +25,8 @@ Batch::Batch(RunState& run, RangeCache& ranges) : run_(run), ranges_(ranges) {
   register_memory_ = std::make_unique<std::byte[]>(linked.register_bytes + 128);
   const auto raw = reinterpret_cast<std::uintptr_t>(register_memory_.get());
   regs_ = register_memory_.get() + ((raw + 63) / 64 * 64 - raw);
-  if (run_.shared_bytes != 0) shared_memory_ = std::make_unique<std::byte[]>(run_.shared_stride * run_.blocks_per_batch);
+  if (run_.shared_bytes != 0)
+    shared_memory_ = std::make_unique<std::byte[]>(run_.shared_stride * run_.blocks_per_batch);
   if (run_.local_bytes != 0) local_memory_ = std::make_unique<std::byte[]>(run_.local_bytes * run_.lanes);
   shared_base_.resize(run_.lanes);
   for (std::uint32_t lane = 0; lane < run_.lanes; ++lane) {
@@ -56,18 +57,30 @@ Batch::Batch(RunState& run, RangeCache& ranges) : run_(run), ranges_(ranges) {
 std::uint64_t Batch::launch_value(const RegInfo& info) const {
   const Launch& launch = *run_.launch;
   switch (static_cast<Special>(info.index)) {
-    case Special::ntid_x: return launch.block[0];
-    case Special::ntid_y: return launch.block[1];
-    case Special::ntid_z: return launch.block[2];
-    case Special::nctaid_x: return launch.grid[0];
-    case Special::nctaid_y: return launch.grid[1];
-    case Special::nctaid_z: return launch.grid[2];
-    case Special::nwarpid: return (run_.block_threads + kWarp - 1) / kWarp;
-    case Special::nsmid: return run_.options->multiprocessors;
-    case Special::dynamic_smem_size: return launch.dynamic_shared_bytes;
-    case Special::total_smem_size: return run_.shared_bytes;
-    case Special::cluster_nctaid: return 1;
-    default: return 0;
+    case Special::ntid_x:
+      return launch.block[0];
+    case Special::ntid_y:
+      return launch.block[1];
+    case Special::ntid_z:
+      return launch.block[2];
+    case Special::nctaid_x:
+      return launch.grid[0];
+    case Special::nctaid_y:
+      return launch.grid[1];
+    case Special::nctaid_z:
+      return launch.grid[2];
+    case Special::nwarpid:
+      return (run_.block_threads + kWarp - 1) / kWarp;
+    case Special::nsmid:
+      return run_.options->multiprocessors;
+    case Special::dynamic_smem_size:
+      return launch.dynamic_shared_bytes;
+    case Special::total_smem_size:
+      return run_.shared_bytes;
+    case Special::cluster_nctaid:
+      return 1;
+    default:
+      return 0;
   }
 }
 
@@ -90,7 +103,8 @@ void Batch::fill_constants() {
       }
     }
     std::byte* at = regs_ + run_.linked->places[reg].at;
-    for (std::uint32_t lane = 0; lane < kWarp; ++lane) std::memcpy(at + std::size_t{lane} * info.width, &value, info.width);
+    for (std::uint32_t lane = 0; lane < kWarp; ++lane)
+      std::memcpy(at + std::size_t{lane} * info.width, &value, info.width);
   }
 }
 
@@ -100,33 +114,49 @@ void Batch::fill_inputs(bool by_block) {
   const auto& regs = run_.program->regs;
   const auto block_value = [&](Special which, std::uint64_t block) {
     switch (which) {
-      case Special::ctaid_x: return static_cast<std::uint32_t>(block % launch.grid[0]);
-      case Special::ctaid_y: return static_cast<std::uint32_t>(block / launch.grid[0] % launch.grid[1]);
-      case Special::ctaid_z: return static_cast<std::uint32_t>(block / launch.grid[0] / launch.grid[1]);
-      default: return static_cast<std::uint32_t>(block % std::max(1U, run_.options->multiprocessors));
+      case Special::ctaid_x:
+        return static_cast<std::uint32_t>(block % launch.grid[0]);
+      case Special::ctaid_y:
+        return static_cast<std::uint32_t>(block / launch.grid[0] % launch.grid[1]);
+      case Special::ctaid_z:
+        return static_cast<std::uint32_t>(block / launch.grid[0] / launch.grid[1]);
+      default:
+        return static_cast<std::uint32_t>(block % std::max(1U, run_.options->multiprocessors));
     }
   };
   const auto lane_value = [&](Special which, std::uint32_t thread) {
     const std::uint32_t in_warp = thread % kWarp;
     switch (which) {
-      case Special::tid_x: return thread % launch.block[0];
-      case Special::tid_y: return thread / launch.block[0] % launch.block[1];
-      case Special::tid_z: return thread / launch.block[0] / launch.block[1];
-      case Special::laneid: return in_warp;
-      case Special::warpid: return thread / kWarp;
-      case Special::lanemask_eq: return 1U << in_warp;
-      case Special::lanemask_lt: return (1U << in_warp) - 1;
-      case Special::lanemask_le: return ((1U << in_warp) - 1) | (1U << in_warp);
-      case Special::lanemask_gt: return ~(((1U << in_warp) - 1) | (1U << in_warp));
-      case Special::lanemask_ge: return ~((1U << in_warp) - 1);
-      default: return 0U;
+      case Special::tid_x:
+        return thread % launch.block[0];
+      case Special::tid_y:
+        return thread / launch.block[0] % launch.block[1];
+      case Special::tid_z:
+        return thread / launch.block[0] / launch.block[1];
+      case Special::laneid:
+        return in_warp;
+      case Special::warpid:
+        return thread / kWarp;
+      case Special::lanemask_eq:
+        return 1U << in_warp;
+      case Special::lanemask_lt:
+        return (1U << in_warp) - 1;
+      case Special::lanemask_le:
+        return ((1U << in_warp) - 1) | (1U << in_warp);
+      case Special::lanemask_gt:
+        return ~(((1U << in_warp) - 1) | (1U << in_warp));
+      case Special::lanemask_ge:
+        return ~((1U << in_warp) - 1);
+      default:
+        return 0U;
     }
   };
   for (Reg reg = 0; reg < regs.size(); ++reg) {
     const RegInfo& info = regs[reg];
     if (info.kind != RegClass::input || info.width == 0) continue;
     const auto which = static_cast<Special>(info.index);
-    const bool of_block = which == Special::ctaid_x || which == Special::ctaid_y || which == Special::ctaid_z || which == Special::smid;
+    const bool of_block =
+        which == Special::ctaid_x || which == Special::ctaid_y || which == Special::ctaid_z || which == Special::smid;
     if (of_block != by_block) continue;
     auto* at = reinterpret_cast<std::uint32_t*>(regs_ + run_.linked->places[reg].at);
     for (std::uint32_t block = 0; block < run_.blocks_per_batch; ++block) {
@@ -134,7 +164,8 @@ void Batch::fill_inputs(bool by_block) {
       if (of_block) {
         std::fill_n(lanes, run_.block_lanes, block_value(which, std::min(first_block_ + block, run_.blocks - 1)));
       } else {
-        for (std::uint32_t i = 0; i < run_.block_lanes; ++i) lanes[i] = lane_value(which, std::min(i, run_.block_threads - 1));
+        for (std::uint32_t i = 0; i < run_.block_lanes; ++i)
+          lanes[i] = lane_value(which, std::min(i, run_.block_threads - 1));
       }
     }
   }
@@ -178,7 +209,8 @@ void Batch::measure(Group& group) {
   for (std::uint32_t w = 0; w < warps_; ++w) {
     std::uint64_t parts[4];
     std::memcpy(parts, group.mask.data() + w * kWarp, sizeof parts);
-    const auto sum = static_cast<std::uint32_t>(((parts[0] + parts[1] + parts[2] + parts[3]) * 0x0101010101010101ULL) >> 56);
+    const auto sum =
+        static_cast<std::uint32_t>(((parts[0] + parts[1] + parts[2] + parts[3]) * 0x0101010101010101ULL) >> 56);
     if (sum == 0) continue;
     group.count += sum;
     group.first = std::min(group.first, w);
@@ -347,13 +379,27 @@ bool Batch::run_group(std::uint64_t& budget) {
     issued_ += in->weight;
     bool good = true;
     switch (in->kind) {
-      case InsKind::branch: good = branch(*in); break;
-      case InsKind::branch_index: good = branch_index(*in); break;
-      case InsKind::call: case InsKind::call_indirect: good = call(*in); break;
-      case InsKind::ret: leave(); break;
-      case InsKind::exit: exit_lanes(); break;
-      case InsKind::barrier: good = barrier(*in); break;
-      default: return fail(Status::trap, *in);
+      case InsKind::branch:
+        good = branch(*in);
+        break;
+      case InsKind::branch_index:
+        good = branch_index(*in);
+        break;
+      case InsKind::call:
+      case InsKind::call_indirect:
+        good = call(*in);
+        break;
+      case InsKind::ret:
+        leave();
+        break;
+      case InsKind::exit:
+        exit_lanes();
+        break;
+      case InsKind::barrier:
+        good = barrier(*in);
+        break;
+      default:
+        return fail(Status::trap, *in);
     }
     if (!good) return false;
     if (have_current_ && current_.pc <= pc && !keep_going(budget)) return false;
@@ -370,7 +416,8 @@ void Batch::masked_alu(const Ins& in) {
   }
   const std::uint8_t* mask = current_.mask.data();
   if (in.guarded) {
-    const std::uint32_t count = run_.masks->combine(scratch_mask_.data(), whole_ ? nullptr : mask, regs_, in.guard, in.guard_inverted, current_.first, current_.last);
+    const std::uint32_t count = run_.masks->combine(scratch_mask_.data(), whole_ ? nullptr : mask, regs_, in.guard,
+                                                    in.guard_inverted, current_.first, current_.last);
     if (count == 0) return;
     mask = scratch_mask_.data();
   }
@@ -386,7 +433,8 @@ bool Batch::effect(const Ins& in) {
     if (in.guarded && (static_cast<std::uint8_t>(regs_[in.guard.at]) != 0) == in.guard_inverted) return true;
     mask = {nullptr, 0, 1};
   } else if (in.guarded) {
-    const std::uint32_t count = run_.masks->combine(scratch_mask_.data(), mask.bytes, regs_, in.guard, in.guard_inverted, current_.first, current_.last);
+    const std::uint32_t count = run_.masks->combine(scratch_mask_.data(), mask.bytes, regs_, in.guard,
+                                                    in.guard_inverted, current_.first, current_.last);
     if (count == 0) return true;
     if (count != run_.lanes) mask.bytes = scratch_mask_.data();
   }
@@ -401,7 +449,8 @@ bool Batch::branch(const Ins& in) {
     current_.pc = set != in.guard_inverted ? in.target : current_.pc + 1;
   } else {
     const std::uint8_t* mask = whole_ ? nullptr : current_.mask.data();
-    const std::uint32_t taken = run_.masks->count(mask, regs_, in.guard, in.guard_inverted, current_.first, current_.last);
+    const std::uint32_t taken =
+        run_.masks->count(mask, regs_, in.guard, in.guard_inverted, current_.first, current_.last);
     if (taken == current_.count) {
       current_.pc = in.target;
     } else if (taken == 0) {
@@ -409,7 +458,8 @@ bool Batch::branch(const Ins& in) {
     } else {
       settle();
       std::ranges::fill(scratch_mask_, std::uint8_t{0});
-      run_.masks->combine(scratch_mask_.data(), mask, regs_, in.guard, in.guard_inverted, current_.first, current_.last);
+      run_.masks->combine(scratch_mask_.data(), mask, regs_, in.guard, in.guard_inverted, current_.first,
+                          current_.last);
       Group other = split(scratch_mask_.data());
       ++current_.pc;
       other.pc = in.target;

@@ -24,12 +24,12 @@ struct RunState {
 
   std::uint64_t blocks = 0;
   std::uint32_t block_threads = 0;
-  std::uint32_t block_lanes = 0;      // lanes a block takes: its threads, rounded up where warps matter
+  std::uint32_t block_lanes = 0;  // lanes a block takes: its threads, rounded up where warps matter
   std::uint32_t blocks_per_batch = 1;
   std::uint32_t lanes = 0;
-  std::size_t shared_bytes = 0;       // per block, dynamic included
+  std::size_t shared_bytes = 0;  // per block, dynamic included
   std::size_t shared_stride = 0;
-  std::size_t local_bytes = 0;        // per lane
+  std::size_t local_bytes = 0;  // per lane
 
   std::atomic<std::uint64_t> next_batch{0};
   std::uint64_t batches = 0;
@@ -44,9 +44,9 @@ struct RangeCache {
   std::vector<RangeSlot> slots;  // by memory instruction
 };
 
-// Blocks that run together: their threads are the lanes of one register file. Lanes at the same instruction form a group;
-// the group that is deepest in calls, and among those the one at the lowest instruction, runs first, so groups meet again
-// where their paths do. Not copyable; one thread at a time.
+// Blocks that run together: their threads are the lanes of one register file. Lanes at the same instruction form a
+// group; the group that is deepest in calls, and among those the one at the lowest instruction, runs first, so groups
+// meet again where their paths do. Not copyable; one thread at a time.
 class Batch {
  public:
   enum class State : std::uint8_t { ready, finished, failed };
@@ -83,11 +83,11 @@ class Batch {
   void fill_inputs(bool by_block);
   std::uint64_t launch_value(const RegInfo& info) const;
 
-  bool pick();                      // makes the next group current; false: nobody can run
-  void put_back(Group group);       // into ready_, merging with a group at the same place
-  void measure(Group& group);       // count, first, last from the mask
+  bool pick();                             // makes the next group current; false: nobody can run
+  void put_back(Group group);              // into ready_, merging with a group at the same place
+  void measure(Group& group);              // count, first, last from the mask
   Group split(const std::uint8_t* lanes);  // moves those lanes of current_ to a group of their own
-  void settle();                    // counts what current_ has issued
+  void settle();                           // counts what current_ has issued
   void find_stop();
   bool alone() const { return ready_.empty() && waiting_.empty(); }
 
@@ -116,8 +116,8 @@ class Batch {
   std::unique_ptr<std::byte[]> shared_memory_;
   std::unique_ptr<std::byte[]> local_memory_;
   std::vector<std::uint32_t> shared_base_;
-  std::vector<std::vector<std::uint32_t>> returns_;   // by depth, by lane
-  std::vector<std::vector<std::byte>> saved_;         // by lane
+  std::vector<std::vector<std::uint32_t>> returns_;  // by depth, by lane
+  std::vector<std::vector<std::byte>> saved_;        // by lane
   std::uint64_t first_block_ = 0;
   std::uint32_t block_count_ = 0;
   std::uint32_t warps_ = 0;
@@ -130,7 +130,7 @@ class Batch {
   std::uint32_t stop_ = 0;    // instruction at which current_ must wait for others
   std::uint64_t issued_ = 0;  // by current_, not yet counted
   std::uint32_t spins_ = 0;
-  bool boosted_ = false;      // current_ was let past its turn
+  bool boosted_ = false;  // current_ was let past its turn
   std::vector<Group> ready_;
   std::vector<Group> waiting_;
   std::vector<std::uint8_t> scratch_mask_;

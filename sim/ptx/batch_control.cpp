@@ -13,13 +13,15 @@ constexpr std::uint32_t kMaxDepth = 2000;
 template <class T>
 T lane_value(const std::byte* regs, const Slot& slot, std::uint32_t lane) {
   T value;
-  std::memcpy(&value, regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T), sizeof(T));
+  std::memcpy(&value, regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T),
+              sizeof(T));
   return value;
 }
 
 template <class T>
 void set_lane_value(std::byte* regs, const Slot& slot, std::uint32_t lane, T value) {
-  std::memcpy(regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T), &value, sizeof(T));
+  std::memcpy(regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T), &value,
+              sizeof(T));
 }
 
 std::uint32_t first_lane(const std::vector<std::uint8_t>& mask) {
@@ -130,7 +132,8 @@ void Batch::exit_lanes() {
   settle();
   alive_count_ -= current_.count;
   if (alive_count_ != 0) {
-    for (std::uint32_t i = 0; i < run_.lanes; ++i) alive_[i] = alive_[i] & static_cast<std::uint8_t>(current_.mask[i] ^ 1);
+    for (std::uint32_t i = 0; i < run_.lanes; ++i)
+      alive_[i] = alive_[i] & static_cast<std::uint8_t>(current_.mask[i] ^ 1);
   }
   spare_.push_back(std::move(current_.mask));
   have_current_ = false;
@@ -182,8 +185,10 @@ void Batch::reduce_barrier(const Ins& in, std::uint32_t block, const std::vector
   }
   for (std::uint32_t i = begin; i < end; ++i) {
     if (lanes[i] == 0) continue;
-    if (in.imm == 2) set_lane_value(regs_, in.d, i, set);
-    else set_lane_value(regs_, in.d, i, static_cast<std::uint8_t>(in.imm == 3 ? set == all : set != 0));
+    if (in.imm == 2)
+      set_lane_value(regs_, in.d, i, set);
+    else
+      set_lane_value(regs_, in.d, i, static_cast<std::uint8_t>(in.imm == 3 ? set == all : set != 0));
   }
 }
 

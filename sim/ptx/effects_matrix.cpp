@@ -22,7 +22,8 @@ std::uint32_t to_half(float x) {
   const std::uint32_t sign = (b >> 16) & 0x8000U;
   if (magnitude > 0x7f800000U) return 0x7fff;
   if (magnitude >= 0x477ff000U) return sign | 0x7c00U;
-  if (magnitude < 0x38800000U) return sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U);
+  if (magnitude < 0x38800000U)
+    return sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U);
   return sign | ((magnitude + 0xfffU + ((magnitude >> 13) & 1U) - 0x38000000U) >> 13);
 }
 
@@ -82,23 +83,29 @@ bool mma(const Ins& in, ExecFrame& frame, const Mask& mask) {
       const std::uint32_t at = w * kWarp + lane;
       const auto dot = [&](std::uint32_t row, std::uint32_t n) {
         Sum sum = 0;
-        for (int k = 0; k < K; ++k) sum += static_cast<Sum>(a[row][static_cast<std::size_t>(k)]) * static_cast<Sum>(b[n][static_cast<std::size_t>(k)]);
+        for (int k = 0; k < K; ++k)
+          sum += static_cast<Sum>(a[row][static_cast<std::size_t>(k)]) *
+                 static_cast<Sum>(b[n][static_cast<std::size_t>(k)]);
         return sum;
       };
       for (std::uint32_t half = 0; half < 2; ++half) {
         const std::uint32_t row = group + 8 * half;
         if constexpr (HalfResult) {
           const auto old = get<std::uint32_t>(frame, c[half], at);
-          const std::uint32_t low = to_half(static_cast<float>(static_cast<Sum>(of_half(old & 0xffffU)) + dot(row, column)));
-          const std::uint32_t high = to_half(static_cast<float>(static_cast<Sum>(of_half(old >> 16)) + dot(row, column + 1)));
+          const std::uint32_t low =
+              to_half(static_cast<float>(static_cast<Sum>(of_half(old & 0xffffU)) + dot(row, column)));
+          const std::uint32_t high =
+              to_half(static_cast<float>(static_cast<Sum>(of_half(old >> 16)) + dot(row, column + 1)));
           set(frame, extra.outs[half], at, low | (high << 16));
         } else if constexpr (std::is_integral_v<Sum>) {
           for (std::uint32_t i = 0; i < 2; ++i) {
-            set(frame, extra.outs[2 * half + i], at, get<std::uint32_t>(frame, c[2 * half + i], at) + static_cast<std::uint32_t>(dot(row, column + i)));
+            set(frame, extra.outs[2 * half + i], at,
+                get<std::uint32_t>(frame, c[2 * half + i], at) + static_cast<std::uint32_t>(dot(row, column + i)));
           }
         } else {
           for (std::uint32_t i = 0; i < 2; ++i) {
-            set(frame, extra.outs[2 * half + i], at, static_cast<float>(static_cast<Sum>(get<float>(frame, c[2 * half + i], at)) + dot(row, column + i)));
+            set(frame, extra.outs[2 * half + i], at,
+                static_cast<float>(static_cast<Sum>(get<float>(frame, c[2 * half + i], at)) + dot(row, column + i)));
           }
         }
       }
@@ -138,7 +145,8 @@ bool load_matrix(const Ins& in, ExecFrame& frame, const Mask& mask) {
       std::array<std::array<std::uint16_t, 8>, 8> rows;
       for (std::uint32_t row = 0; row < 8; ++row) {
         const std::uint32_t lane = w * kWarp + matrix * 8 + row;
-        const std::byte* at = frame.resolve(frame, in, get<std::uint64_t>(frame, in.a, lane), lane, 16, false, static_cast<int>(AddressSpace::shared));
+        const std::byte* at = frame.resolve(frame, in, get<std::uint64_t>(frame, in.a, lane), lane, 16, false,
+                                            static_cast<int>(AddressSpace::shared));
         if (at == nullptr) return false;
         std::memcpy(rows[row].data(), at, 16);
       }
@@ -151,7 +159,8 @@ bool load_matrix(const Ins& in, ExecFrame& frame, const Mask& mask) {
       }
     }
     for (std::uint32_t matrix = 0; matrix < extra.out_count; ++matrix) {
-      for (std::uint32_t lane = 0; lane < kWarp; ++lane) set(frame, extra.outs[matrix], w * kWarp + lane, result[matrix * kWarp + lane]);
+      for (std::uint32_t lane = 0; lane < kWarp; ++lane)
+        set(frame, extra.outs[matrix], w * kWarp + lane, result[matrix * kWarp + lane]);
     }
   }
   return true;
@@ -163,19 +172,32 @@ EffectFn load_matrix_effect() { return load_matrix; }
 
 EffectFn mma_effect(MmaKind kind) {
   switch (kind) {
-    case MmaKind::f16_f16_k8: return mma<F16, 8, true, double>;
-    case MmaKind::f16_f16_k16: return mma<F16, 16, true, double>;
-    case MmaKind::f32_f16_k8: return mma<F16, 8, false, double>;
-    case MmaKind::f32_f16_k16: return mma<F16, 16, false, double>;
-    case MmaKind::f32_bf16_k8: return mma<BF16, 8, false, double>;
-    case MmaKind::f32_bf16_k16: return mma<BF16, 16, false, double>;
-    case MmaKind::f32_tf32_k4: return mma<TF32, 4, false, double>;
-    case MmaKind::f32_tf32_k8: return mma<TF32, 8, false, double>;
-    case MmaKind::s32_s8_k16: return mma<S8, 16, false, std::int64_t>;
-    case MmaKind::s32_s8_k32: return mma<S8, 32, false, std::int64_t>;
-    case MmaKind::s32_u8_k16: return mma<U8, 16, false, std::int64_t>;
-    case MmaKind::s32_u8_k32: return mma<U8, 32, false, std::int64_t>;
-    case MmaKind::f64_k4: return mma_f64;
+    case MmaKind::f16_f16_k8:
+      return mma<F16, 8, true, double>;
+    case MmaKind::f16_f16_k16:
+      return mma<F16, 16, true, double>;
+    case MmaKind::f32_f16_k8:
+      return mma<F16, 8, false, double>;
+    case MmaKind::f32_f16_k16:
+      return mma<F16, 16, false, double>;
+    case MmaKind::f32_bf16_k8:
+      return mma<BF16, 8, false, double>;
+    case MmaKind::f32_bf16_k16:
+      return mma<BF16, 16, false, double>;
+    case MmaKind::f32_tf32_k4:
+      return mma<TF32, 4, false, double>;
+    case MmaKind::f32_tf32_k8:
+      return mma<TF32, 8, false, double>;
+    case MmaKind::s32_s8_k16:
+      return mma<S8, 16, false, std::int64_t>;
+    case MmaKind::s32_s8_k32:
+      return mma<S8, 32, false, std::int64_t>;
+    case MmaKind::s32_u8_k16:
+      return mma<U8, 16, false, std::int64_t>;
+    case MmaKind::s32_u8_k32:
+      return mma<U8, 32, false, std::int64_t>;
+    case MmaKind::f64_k4:
+      return mma_f64;
   }
   return nullptr;
 }

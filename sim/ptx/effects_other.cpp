@@ -16,20 +16,35 @@ constexpr std::uint64_t kClocksPerUs = 1500;
 
 bool read_special(const Ins& in, ExecFrame& frame, const Mask& mask) {
   const auto ns = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
   const std::uint64_t clocks = ns / 1000 * kClocksPerUs + ns % 1000 * kClocksPerUs / 1000;
   std::uint64_t value = 0;
   switch (static_cast<Special>(in.imm)) {
-    case Special::clock: value = clocks & 0xffffffffU; break;
-    case Special::clock_hi: value = clocks >> 32; break;
-    case Special::clock64: value = clocks; break;
-    case Special::globaltimer_lo: value = ns & 0xffffffffU; break;
-    case Special::globaltimer_hi: value = ns >> 32; break;
-    default: value = ns; break;
+    case Special::clock:
+      value = clocks & 0xffffffffU;
+      break;
+    case Special::clock_hi:
+      value = clocks >> 32;
+      break;
+    case Special::clock64:
+      value = clocks;
+      break;
+    case Special::globaltimer_lo:
+      value = ns & 0xffffffffU;
+      break;
+    case Special::globaltimer_hi:
+      value = ns >> 32;
+      break;
+    default:
+      value = ns;
+      break;
   }
   return each_lane(mask, [&](std::uint32_t lane) {
-    if (in.d_width == 4) set(frame, in.d, lane, static_cast<std::uint32_t>(value));
-    else set(frame, in.d, lane, value);
+    if (in.d_width == 4)
+      set(frame, in.d, lane, static_cast<std::uint32_t>(value));
+    else
+      set(frame, in.d, lane, value);
     return true;
   });
 }
@@ -84,7 +99,8 @@ bool restore_frame(const Ins& in, ExecFrame& frame, const Mask& mask) {
       const Slot& slot = extra.outs[k];
       const std::uint32_t width = width_of(slot);
       if (saved[lane].size() < width) return true;
-      std::memcpy(frame.regs + slot.at + std::size_t{lane} * width, saved[lane].data() + saved[lane].size() - width, width);
+      std::memcpy(frame.regs + slot.at + std::size_t{lane} * width, saved[lane].data() + saved[lane].size() - width,
+                  width);
       saved[lane].resize(saved[lane].size() - width);
     }
     return true;
@@ -95,10 +111,12 @@ bool copy_async(const Ins& in, ExecFrame& frame, const Mask& mask) {
   const auto size = static_cast<std::uint32_t>(in.imm);
   return each_lane(mask, [&](std::uint32_t lane) {
     const std::uint32_t wanted = std::min(get<std::uint32_t>(frame, in.c, lane), size);
-    std::byte* to = resolve(frame, in, get<std::uint64_t>(frame, in.a, lane), lane, size, true, static_cast<int>(AddressSpace::shared));
+    std::byte* to = resolve(frame, in, get<std::uint64_t>(frame, in.a, lane), lane, size, true,
+                            static_cast<int>(AddressSpace::shared));
     if (to == nullptr) return false;
     if (wanted != 0) {
-      const std::byte* from = resolve(frame, in, get<std::uint64_t>(frame, in.b, lane), lane, size, false, static_cast<int>(AddressSpace::global));
+      const std::byte* from = resolve(frame, in, get<std::uint64_t>(frame, in.b, lane), lane, size, false,
+                                      static_cast<int>(AddressSpace::global));
       if (from == nullptr) return false;
       std::memcpy(to, from, wanted);
       frame.global_bytes += wanted;
@@ -141,8 +159,10 @@ bool device_printf(const Ins& in, ExecFrame& frame, const Mask& mask) {
           at = (at + bytes - 1) / bytes * bytes;
           std::uint64_t value = 0;
           const std::byte* p = resolve(frame, in, at, lane, bytes, false, static_cast<int>(AddressSpace::generic));
-          if (p == nullptr) readable = false;
-          else std::memcpy(&value, p, bytes);
+          if (p == nullptr)
+            readable = false;
+          else
+            std::memcpy(&value, p, bytes);
           at += bytes;
           return value;
         },
@@ -176,9 +196,11 @@ bool device_assert(const Ins& in, ExecFrame& frame, const Mask& mask) {
     const auto& grid = run.launch->grid;
     const auto& size = run.launch->block;
     const auto number = [](std::uint64_t value) { return std::to_string(value); };
-    print(*batch, text[1] + ":" + number(get<std::uint32_t>(frame, extra.ins[2], lane)) + ": " + text[2] + ": block: [" + number(block % grid[0]) + "," +
-                      number(block / grid[0] % grid[1]) + "," + number(block / grid[0] / grid[1]) + "], thread: [" + number(thread % size[0]) + "," +
-                      number(thread / size[0] % size[1]) + "," + number(thread / size[0] / size[1]) + "] Assertion `" + text[0] + "` failed.\n");
+    print(*batch, text[1] + ":" + number(get<std::uint32_t>(frame, extra.ins[2], lane)) + ": " + text[2] +
+                      ": block: [" + number(block % grid[0]) + "," + number(block / grid[0] % grid[1]) + "," +
+                      number(block / grid[0] / grid[1]) + "], thread: [" + number(thread % size[0]) + "," +
+                      number(thread / size[0] % size[1]) + "," + number(thread / size[0] / size[1]) + "] Assertion `" +
+                      text[0] + "` failed.\n");
     failed = true;
     return true;
   });

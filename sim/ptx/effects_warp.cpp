@@ -63,15 +63,20 @@ bool vote(const Ins& in, ExecFrame& frame, const Mask& mask) {
   for (std::uint32_t w = mask.first; w < mask.last; ++w) {
     const std::uint32_t here = active_bits(mask, w);
     std::uint32_t yes = 0;
-    for (std::uint32_t i = 0; i < kWarp; ++i) yes |= (get<std::uint8_t>(frame, in.a, w * kWarp + i) != 0 ? 1U : 0U) << i;
+    for (std::uint32_t i = 0; i < kWarp; ++i)
+      yes |= (get<std::uint8_t>(frame, in.a, w * kWarp + i) != 0 ? 1U : 0U) << i;
     yes &= here;
     for (std::uint32_t i = 0; i < kWarp; ++i) {
       if (((here >> i) & 1) == 0) continue;
       const std::uint32_t lane = w * kWarp + i;
-      if constexpr (Mode == Vote::ballot) set(frame, in.d, lane, yes);
-      else if constexpr (Mode == Vote::all) set(frame, in.d, lane, static_cast<std::uint8_t>(yes == here));
-      else if constexpr (Mode == Vote::any) set(frame, in.d, lane, static_cast<std::uint8_t>(yes != 0));
-      else set(frame, in.d, lane, static_cast<std::uint8_t>(yes == 0 || yes == here));
+      if constexpr (Mode == Vote::ballot)
+        set(frame, in.d, lane, yes);
+      else if constexpr (Mode == Vote::all)
+        set(frame, in.d, lane, static_cast<std::uint8_t>(yes == here));
+      else if constexpr (Mode == Vote::any)
+        set(frame, in.d, lane, static_cast<std::uint8_t>(yes != 0));
+      else
+        set(frame, in.d, lane, static_cast<std::uint8_t>(yes == 0 || yes == here));
     }
   }
   return true;
@@ -125,15 +130,24 @@ bool redux(const Ins& in, ExecFrame& frame, const Mask& mask) {
       const auto x = get<std::uint32_t>(frame, in.a, w * kWarp + i);
       const auto signed_x = static_cast<std::int32_t>(x);
       const auto signed_sum = static_cast<std::int32_t>(sum);
-      if (first) sum = x;
-      else if constexpr (Op == Redux::add) sum += x;
-      else if constexpr (Op == Redux::umin) sum = x < sum ? x : sum;
-      else if constexpr (Op == Redux::umax) sum = x > sum ? x : sum;
-      else if constexpr (Op == Redux::min) sum = signed_x < signed_sum ? x : sum;
-      else if constexpr (Op == Redux::max) sum = signed_x > signed_sum ? x : sum;
-      else if constexpr (Op == Redux::bit_and) sum &= x;
-      else if constexpr (Op == Redux::bit_or) sum |= x;
-      else sum ^= x;
+      if (first)
+        sum = x;
+      else if constexpr (Op == Redux::add)
+        sum += x;
+      else if constexpr (Op == Redux::umin)
+        sum = x < sum ? x : sum;
+      else if constexpr (Op == Redux::umax)
+        sum = x > sum ? x : sum;
+      else if constexpr (Op == Redux::min)
+        sum = signed_x < signed_sum ? x : sum;
+      else if constexpr (Op == Redux::max)
+        sum = signed_x > signed_sum ? x : sum;
+      else if constexpr (Op == Redux::bit_and)
+        sum &= x;
+      else if constexpr (Op == Redux::bit_or)
+        sum |= x;
+      else
+        sum ^= x;
       first = false;
     }
     for (std::uint32_t i = 0; i < kWarp; ++i) {
@@ -147,19 +161,27 @@ bool redux(const Ins& in, ExecFrame& frame, const Mask& mask) {
 
 EffectFn shuffle_effect(Shuffle mode) {
   switch (mode) {
-    case Shuffle::up: return shuffle<Shuffle::up>;
-    case Shuffle::down: return shuffle<Shuffle::down>;
-    case Shuffle::bfly: return shuffle<Shuffle::bfly>;
-    default: return shuffle<Shuffle::idx>;
+    case Shuffle::up:
+      return shuffle<Shuffle::up>;
+    case Shuffle::down:
+      return shuffle<Shuffle::down>;
+    case Shuffle::bfly:
+      return shuffle<Shuffle::bfly>;
+    default:
+      return shuffle<Shuffle::idx>;
   }
 }
 
 EffectFn vote_effect(Vote mode) {
   switch (mode) {
-    case Vote::all: return vote<Vote::all>;
-    case Vote::any: return vote<Vote::any>;
-    case Vote::uni: return vote<Vote::uni>;
-    default: return vote<Vote::ballot>;
+    case Vote::all:
+      return vote<Vote::all>;
+    case Vote::any:
+      return vote<Vote::any>;
+    case Vote::uni:
+      return vote<Vote::uni>;
+    default:
+      return vote<Vote::ballot>;
   }
 }
 
@@ -174,14 +196,22 @@ EffectFn elect_effect() { return elect; }
 
 EffectFn redux_effect(Redux op) {
   switch (op) {
-    case Redux::add: return redux<Redux::add>;
-    case Redux::min: return redux<Redux::min>;
-    case Redux::max: return redux<Redux::max>;
-    case Redux::umin: return redux<Redux::umin>;
-    case Redux::umax: return redux<Redux::umax>;
-    case Redux::bit_and: return redux<Redux::bit_and>;
-    case Redux::bit_or: return redux<Redux::bit_or>;
-    default: return redux<Redux::bit_xor>;
+    case Redux::add:
+      return redux<Redux::add>;
+    case Redux::min:
+      return redux<Redux::min>;
+    case Redux::max:
+      return redux<Redux::max>;
+    case Redux::umin:
+      return redux<Redux::umin>;
+    case Redux::umax:
+      return redux<Redux::umax>;
+    case Redux::bit_and:
+      return redux<Redux::bit_and>;
+    case Redux::bit_or:
+      return redux<Redux::bit_or>;
+    default:
+      return redux<Redux::bit_xor>;
   }
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 std::vector<float> ramp(std::size_t n, float scale) {
   std::vector<float> out(n);
-  for (std::size_t i = 0; i < n; ++i) out[i] = scale * static_cast<float>(static_cast<int>(i * 2654435761U % 2001) - 1000);
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = scale * static_cast<float>(static_cast<int>(i * 2654435761U % 2001) - 1000);
   return out;
 }
 
@@ -30,7 +31,9 @@ TEST_P(Kernels, add_two_vectors_whose_length_is_no_multiple_of_the_block) {
   const auto outcome = device.launch("vector_add", {8, 1, 1}, {128, 1, 1}, out, device.upload(a), device.upload(b), n);
   ASSERT_EQ(outcome.status, Status::ok);
   const auto result = device.download<float>(out, n);
-  for (int i = 0; i < n; ++i) ASSERT_EQ(result[static_cast<std::size_t>(i)], a[static_cast<std::size_t>(i)] + b[static_cast<std::size_t>(i)]) << i;
+  for (int i = 0; i < n; ++i)
+    ASSERT_EQ(result[static_cast<std::size_t>(i)], a[static_cast<std::size_t>(i)] + b[static_cast<std::size_t>(i)])
+        << i;
   EXPECT_GT(outcome.thread_instructions, 1024U * 5);
   EXPECT_EQ(outcome.global_bytes, 3U * 4 * n);
 }
@@ -51,12 +54,14 @@ TEST_P(Kernels, multiply_matrices_through_shared_memory) {
   for (const char* name : {"matmul_tiled", "matmul_registers"}) {
     const auto out = device.allocate(n * n * 4);
     const std::uint32_t blocks = name[7] == 't' ? n / 16 : n / 64;
-    ASSERT_EQ(device.launch(name, {blocks, blocks, 1}, {16, 16, 1}, out, device.upload(a), device.upload(b), n).status, Status::ok);
+    ASSERT_EQ(device.launch(name, {blocks, blocks, 1}, {16, 16, 1}, out, device.upload(a), device.upload(b), n).status,
+              Status::ok);
     const auto result = device.download<float>(out, n * n);
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = 0; j < n; ++j) {
         double sum = 0;
-        for (std::size_t k = 0; k < n; ++k) sum += static_cast<double>(a[i * n + k]) * static_cast<double>(b[k * n + j]);
+        for (std::size_t k = 0; k < n; ++k)
+          sum += static_cast<double>(a[i * n + k]) * static_cast<double>(b[k * n + j]);
         ASSERT_NEAR(result[i * n + j], sum, 1e-4) << name << ' ' << i << ' ' << j;
       }
     }
@@ -67,7 +72,8 @@ TEST_P(Kernels, softmax_rows_sum_to_one) {
   constexpr std::size_t width = 300;
   const auto in = ramp(4 * width, 0.01F);
   const auto out = device.allocate(4 * width * 4);
-  ASSERT_EQ(device.launch("softmax", {4, 1, 1}, {128, 1, 1}, out, device.upload(in), static_cast<int>(width)).status, Status::ok);
+  ASSERT_EQ(device.launch("softmax", {4, 1, 1}, {128, 1, 1}, out, device.upload(in), static_cast<int>(width)).status,
+            Status::ok);
   const auto result = device.download<float>(out, 4 * width);
   for (std::size_t row = 0; row < 4; ++row) {
     double sum = 0;
@@ -113,14 +119,29 @@ TEST_P(Kernels, divergent_switch_gives_each_lane_its_own_case) {
   for (int i = 0; i < 256; ++i) {
     int want = 0;
     switch ((i + 2) % 9) {
-      case 0: want = 10; break;
-      case 1: want = i * 3; break;
-      case 2: want = i / 7; break;
-      case 3: want = i % 5; break;
-      case 4: want = -i; break;
-      case 5: want = i << 3; break;
-      case 6: want = i ^ 0x55; break;
-      default: want = i * (i - 1) / 2;
+      case 0:
+        want = 10;
+        break;
+      case 1:
+        want = i * 3;
+        break;
+      case 2:
+        want = i / 7;
+        break;
+      case 3:
+        want = i % 5;
+        break;
+      case 4:
+        want = -i;
+        break;
+      case 5:
+        want = i << 3;
+        break;
+      case 6:
+        want = i ^ 0x55;
+        break;
+      default:
+        want = i * (i - 1) / 2;
     }
     ASSERT_EQ(o[static_cast<std::size_t>(i)], want) << i;
   }
@@ -195,7 +216,8 @@ TEST_P(Kernels, an_address_outside_every_range_is_named) {
   EXPECT_EQ(outcome.status, Status::illegal_address);
   EXPECT_EQ(outcome.fault_address, out + 400);
   EXPECT_GT(outcome.line, 0);
-  EXPECT_EQ(device.launch("vector_add", {1, 1, 1}, {128, 1, 1}, std::uint64_t{0}, a, a, 128).status, Status::illegal_address);
+  EXPECT_EQ(device.launch("vector_add", {1, 1, 1}, {128, 1, 1}, std::uint64_t{0}, a, a, 128).status,
+            Status::illegal_address);
   EXPECT_EQ(device.launch("vector_add", {1, 1, 1}, {128, 1, 1}, a + 2, a, a, 16).status, Status::misaligned_address);
   const auto constant = device.allocate(512);
   device.protect(constant);
@@ -213,10 +235,10 @@ TEST_P(Kernels, a_watchdog_and_a_cancel_end_an_endless_loop) {
   EXPECT_EQ(device.launch("locked", {1, 1, 1}, {64, 1, 1}, lock, counter).status, Status::cancelled);
 }
 
-INSTANTIATE_TEST_SUITE_P(on_every_instruction_set, Kernels, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512),
-                         [](const auto& which) {
-                           return std::string(which.param == Isa::baseline ? "baseline" : which.param == Isa::avx2 ? "avx2" : "avx512");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    on_every_instruction_set, Kernels, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512), [](const auto& which) {
+      return std::string(which.param == Isa::baseline ? "baseline" : which.param == Isa::avx2 ? "avx2" : "avx512");
+    });
 
 }  // namespace
 }  // namespace tensor_fusion::sim::ptx

@@ -10,16 +10,21 @@ namespace tensor_fusion::sim::ptx {
 template <class T>
 [[nodiscard]] T get(const ExecFrame& frame, const Slot& slot, std::uint32_t lane) {
   T value;
-  std::memcpy(&value, frame.regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T), sizeof(T));
+  std::memcpy(&value,
+              frame.regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T),
+              sizeof(T));
   return value;
 }
 
 template <class T>
 void set(ExecFrame& frame, const Slot& slot, std::uint32_t lane, T value) {
-  std::memcpy(frame.regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T), &value, sizeof(T));
+  std::memcpy(frame.regs + slot.at + std::size_t{lane / kWarp} * slot.step + std::size_t{lane % kWarp} * sizeof(T),
+              &value, sizeof(T));
 }
 
-[[nodiscard]] inline bool active(const Mask& mask, std::uint32_t lane) { return mask.bytes == nullptr || mask.bytes[lane] != 0; }
+[[nodiscard]] inline bool active(const Mask& mask, std::uint32_t lane) {
+  return mask.bytes == nullptr || mask.bytes[lane] != 0;
+}
 
 // Calls visit(lane) for every active lane until it answers false.
 template <class Visit>

@@ -9,8 +9,8 @@ enum class TokenKind : std::uint8_t { end, word, directive, integer, float32, fl
 
 struct Token {
   TokenKind kind = TokenKind::end;
-  std::string_view text;     // directive: without the leading dot; string: without quotes
-  std::uint64_t bits = 0;    // integer value, or the bits of the float
+  std::string_view text;   // directive: without the leading dot; string: without quotes
+  std::uint64_t bits = 0;  // integer value, or the bits of the float
   int line = 1;
   int column = 1;
 

@@ -58,7 +58,8 @@ Linked link(const Program& program, std::uint32_t lanes) {
     // Once for all warps: it has a result, and nothing it reads or writes differs by lane.
     bool narrow = op.d != kNoReg || !program.extras[op.extra].outs.empty();
     if (op.kind != InsKind::alu && op.kind != InsKind::effect) narrow = false;
-    for (const Reg reg : {op.d, op.a, op.b, op.c, op.guard}) narrow = narrow && (reg == kNoReg || program.places[reg].narrow);
+    for (const Reg reg : {op.d, op.a, op.b, op.c, op.guard})
+      narrow = narrow && (reg == kNoReg || program.places[reg].narrow);
     for (const Reg reg : program.extras[op.extra].outs) narrow = narrow && program.places[reg].narrow;
     for (const Reg reg : program.extras[op.extra].ins) narrow = narrow && program.places[reg].narrow;
     in.uniform = narrow && !op.varying;

@@ -12,20 +12,36 @@ std::uint64_t truncated(std::uint64_t bits, int width) {
 
 bool is_launch_constant(Special special) {
   switch (special) {
-    case Special::ntid_x: case Special::ntid_y: case Special::ntid_z:
-    case Special::nctaid_x: case Special::nctaid_y: case Special::nctaid_z:
-    case Special::nwarpid: case Special::nsmid: case Special::dynamic_smem_size: case Special::total_smem_size:
-    case Special::cluster_nctaid: case Special::gridid: case Special::zero:
+    case Special::ntid_x:
+    case Special::ntid_y:
+    case Special::ntid_z:
+    case Special::nctaid_x:
+    case Special::nctaid_y:
+    case Special::nctaid_z:
+    case Special::nwarpid:
+    case Special::nsmid:
+    case Special::dynamic_smem_size:
+    case Special::total_smem_size:
+    case Special::cluster_nctaid:
+    case Special::gridid:
+    case Special::zero:
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
 bool changes_while_running(Special special) {
   switch (special) {
-    case Special::clock: case Special::clock_hi: case Special::clock64: case Special::globaltimer:
-    case Special::globaltimer_lo: case Special::globaltimer_hi: return true;
-    default: return false;
+    case Special::clock:
+    case Special::clock_hi:
+    case Special::clock64:
+    case Special::globaltimer:
+    case Special::globaltimer_lo:
+    case Special::globaltimer_hi:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -50,8 +66,9 @@ bool Modifiers::take(std::string_view word) {
 
 Rounding Modifiers::take_rounding() {
   constexpr std::pair<std::string_view, Rounding> kNames[] = {
-      {"rn", Rounding::rn},   {"rz", Rounding::rz},   {"rm", Rounding::rm},   {"rp", Rounding::rp},  {"rni", Rounding::rni},
-      {"rzi", Rounding::rzi}, {"rmi", Rounding::rmi}, {"rpi", Rounding::rpi}, {"rna", Rounding::rna}};
+      {"rn", Rounding::rn},   {"rz", Rounding::rz},   {"rm", Rounding::rm},
+      {"rp", Rounding::rp},   {"rni", Rounding::rni}, {"rzi", Rounding::rzi},
+      {"rmi", Rounding::rmi}, {"rpi", Rounding::rpi}, {"rna", Rounding::rna}};
   for (const auto& [name, rounding] : kNames) {
     if (take(name)) return rounding;
   }
@@ -77,7 +94,8 @@ bool Lowerer::unsupported(const Instruction& in) {
 
 bool Lowerer::leftover(const Instruction& in, const Modifiers& m) {
   if (m.rest.empty()) return true;
-  return fail(in, "unsupported modifier '." + std::string(m.rest[0]) + "' of instruction '" + std::string(in.opcode) + "'");
+  return fail(in,
+              "unsupported modifier '." + std::string(m.rest[0]) + "' of instruction '" + std::string(in.opcode) + "'");
 }
 
 bool Lowerer::operands(const Instruction& in, std::size_t least, std::size_t most) {
@@ -109,7 +127,8 @@ Reg Lowerer::value(std::uint64_t bits, int width) {
 }
 
 Reg Lowerer::global_address(std::uint32_t index, std::int64_t offset) {
-  const std::uint64_t key = (std::uint64_t{1} << 60) | (std::uint64_t{index} << 36) | (static_cast<std::uint64_t>(offset) & 0xfffffffffULL);
+  const std::uint64_t key =
+      (std::uint64_t{1} << 60) | (std::uint64_t{index} << 36) | (static_cast<std::uint64_t>(offset) & 0xfffffffffULL);
   const auto [found, fresh] = other_constants_.try_emplace(key, 0);
   if (fresh) {
     found->second = make(8, false);
@@ -139,7 +158,8 @@ Reg Lowerer::special(std::uint32_t number) {
     effect(special_effect(), d, kNoReg, kNoReg, kNoReg, static_cast<std::int64_t>(number)).varying = true;
     return d;
   }
-  if (which == Special::laneid || (which >= Special::lanemask_eq && which <= Special::lanemask_gt)) program.uses_warps = true;
+  if (which == Special::laneid || (which >= Special::lanemask_eq && which <= Special::lanemask_gt))
+    program.uses_warps = true;
   const std::uint64_t key = (std::uint64_t{3} << 60) | number;
   const auto [found, fresh] = other_constants_.try_emplace(key, 0);
   if (fresh) {
@@ -207,9 +227,12 @@ Reg Lowerer::use_symbol(const Operand& operand, Type type) {
   const auto offset = static_cast<std::uint64_t>(operand.offset);
   const int width = bytes_of(type);
   switch (operand.symbol.kind) {
-    case SymbolKind::special: return resize(special(operand.symbol.index), width, false);
-    case SymbolKind::global: return resize(global_address(operand.symbol.index, operand.offset), width, false);
-    case SymbolKind::function: return value(function_address(operand.symbol.index) + offset, width);
+    case SymbolKind::special:
+      return resize(special(operand.symbol.index), width, false);
+    case SymbolKind::global:
+      return resize(global_address(operand.symbol.index, operand.offset), width, false);
+    case SymbolKind::function:
+      return value(function_address(operand.symbol.index) + offset, width);
     case SymbolKind::variable: {
       const Variable& variable = syntax_.variables[operand.symbol.index];
       const std::uint64_t at = variable_offset_[operand.symbol.index] + offset;
@@ -228,13 +251,15 @@ Reg Lowerer::use_symbol(const Operand& operand, Type type) {
         return value(function_->prototype.parameters[operand.symbol.index].offset + offset, width);
       }
       const Layout& layout = layouts_[function_index_];
-      const std::size_t in_frame = operand.symbol.kind == SymbolKind::parameter ? layout.parameters[operand.symbol.index]
-                                                                          : layout.results[operand.symbol.index];
+      const std::size_t in_frame = operand.symbol.kind == SymbolKind::parameter
+                                       ? layout.parameters[operand.symbol.index]
+                                       : layout.results[operand.symbol.index];
       const Reg d = make(8);
       alu({.op = AluOp::add, .type = Type::u64}, table_.integer, d, frame_base(), value(in_frame + offset, 8));
       return resize(d, width, false);
     }
-    default: break;
+    default:
+      break;
   }
   fail(operand, "operand '" + std::string(operand.text.substr(0, 60)) + "' cannot be used here");
   return kNoReg;
@@ -244,7 +269,10 @@ Reg Lowerer::use(const Operand& operand, Type type) {
   const int width = bytes_of(type);
   Reg reg = kNoReg;
   switch (operand.kind) {
-    case OperandKind::integer: case OperandKind::float32: case OperandKind::float64: return immediate(operand, type);
+    case OperandKind::integer:
+    case OperandKind::float32:
+    case OperandKind::float64:
+      return immediate(operand, type);
     case OperandKind::symbol:
       if (operand.symbol.kind != SymbolKind::reg) return use_symbol(operand, type);
       if ((function_->registers[operand.symbol.index] == Type::pred) != (type == Type::pred)) {
@@ -266,7 +294,8 @@ Reg Lowerer::use(const Operand& operand, Type type) {
         return d;
       }
       return reg;
-    default: break;
+    default:
+      break;
   }
   fail(operand, "Arguments mismatch for instruction '" + std::string(in_->parts[0]) + "'");
   return kNoReg;

@@ -72,7 +72,8 @@ class Lowerer {
 
   // emission
   Op& emit(Op op);
-  bool alu(const AluKey& key, AluFn (*table)(const AluKey&), Reg d, Reg a, Reg b = kNoReg, Reg c = kNoReg, std::int64_t imm = 0);
+  bool alu(const AluKey& key, AluFn (*table)(const AluKey&), Reg d, Reg a, Reg b = kNoReg, Reg c = kNoReg,
+           std::int64_t imm = 0);
   Op& effect(EffectFn fn, Reg d, Reg a, Reg b = kNoReg, Reg c = kNoReg, std::int64_t imm = 0);
   void move(Reg d, Reg a);
   bool finish();
@@ -118,9 +119,13 @@ class Lowerer {
   std::vector<std::size_t> variable_offset_;  // by variable, in its space
   std::vector<bool> recursive_;
   std::vector<std::vector<std::uint32_t>> callees_;
-  std::unordered_map<std::uint64_t, Reg> values_[4];   // by width
+  std::unordered_map<std::uint64_t, Reg> values_[4];  // by width
   std::unordered_map<std::uint64_t, Reg> other_constants_;
-  struct LabelFix { std::size_t op; std::uint32_t label; std::uint32_t extra_slot; };
+  struct LabelFix {
+    std::size_t op;
+    std::uint32_t label;
+    std::uint32_t extra_slot;
+  };
 
   // of the function being lowered
   const Function* function_ = nullptr;
@@ -137,7 +142,11 @@ class Lowerer {
   const Instruction* in_ = nullptr;
   Reg guard_ = kNoReg;
   bool guard_inverted_ = false;
-  struct Pending { Reg temporary; Reg target; bool sign; };
+  struct Pending {
+    Reg temporary;
+    Reg target;
+    bool sign;
+  };
   std::vector<Pending> pending_;
   std::uint32_t weight_ = 0;
 };

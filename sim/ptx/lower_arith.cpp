@@ -23,17 +23,17 @@ const NamedOp* find(const NamedOp (&list)[N], std::string_view name) {
 }
 
 constexpr NamedOp kFloating[] = {
-    {"add", AluOp::add, 2},   {"sub", AluOp::sub, 2},     {"mul", AluOp::mul_lo, 2}, {"fma", AluOp::fma, 3},
-    {"mad", AluOp::fma, 3},   {"div", AluOp::div, 2},     {"rcp", AluOp::rcp, 1},    {"sqrt", AluOp::sqrt, 1},
-    {"rsqrt", AluOp::rsqrt, 1}, {"ex2", AluOp::ex2, 1},   {"lg2", AluOp::lg2, 1},    {"sin", AluOp::sin, 1},
-    {"cos", AluOp::cos, 1},   {"tanh", AluOp::tanh, 1},   {"abs", AluOp::abs, 1},    {"neg", AluOp::neg, 1},
-    {"min", AluOp::min, 2},   {"max", AluOp::max, 2},     {"copysign", AluOp::copysign, 2}, {"testp", AluOp::testp, 1}};
+    {"add", AluOp::add, 2},     {"sub", AluOp::sub, 2},   {"mul", AluOp::mul_lo, 2},        {"fma", AluOp::fma, 3},
+    {"mad", AluOp::fma, 3},     {"div", AluOp::div, 2},   {"rcp", AluOp::rcp, 1},           {"sqrt", AluOp::sqrt, 1},
+    {"rsqrt", AluOp::rsqrt, 1}, {"ex2", AluOp::ex2, 1},   {"lg2", AluOp::lg2, 1},           {"sin", AluOp::sin, 1},
+    {"cos", AluOp::cos, 1},     {"tanh", AluOp::tanh, 1}, {"abs", AluOp::abs, 1},           {"neg", AluOp::neg, 1},
+    {"min", AluOp::min, 2},     {"max", AluOp::max, 2},   {"copysign", AluOp::copysign, 2}, {"testp", AluOp::testp, 1}};
 
-constexpr NamedOp kInteger[] = {
-    {"add", AluOp::add, 2},     {"sub", AluOp::sub, 2},   {"div", AluOp::div, 2},   {"rem", AluOp::rem, 2},
-    {"abs", AluOp::abs, 1},     {"neg", AluOp::neg, 1},   {"min", AluOp::min, 2},   {"max", AluOp::max, 2},
-    {"popc", AluOp::popc, 1},   {"clz", AluOp::clz, 1},   {"bfind", AluOp::bfind, 1}, {"brev", AluOp::brev, 1},
-    {"sad", AluOp::sad, 3}};
+constexpr NamedOp kInteger[] = {{"add", AluOp::add, 2}, {"sub", AluOp::sub, 2},     {"div", AluOp::div, 2},
+                                {"rem", AluOp::rem, 2}, {"abs", AluOp::abs, 1},     {"neg", AluOp::neg, 1},
+                                {"min", AluOp::min, 2}, {"max", AluOp::max, 2},     {"popc", AluOp::popc, 1},
+                                {"clz", AluOp::clz, 1}, {"bfind", AluOp::bfind, 1}, {"brev", AluOp::brev, 1},
+                                {"sad", AluOp::sad, 3}};
 
 bool is_power_of_two(std::uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
@@ -52,12 +52,14 @@ bool Lowerer::simple(const Instruction& in, Modifiers& m, AluOp op, std::size_t 
 
 bool Lowerer::arithmetic(const Instruction& in, Modifiers& m) {
   const std::string_view base = in.parts[0];
-  if (base == "and" || base == "or" || base == "xor" || base == "not" || base == "cnot" || base == "lop3") return logic(in, m);
-  if (base == "shl" || base == "shr" || base == "shf" || base == "prmt" || base == "bfe" || base == "bfi" || base == "fns" ||
-      base == "dp4a" || base == "dp2a") {
+  if (base == "and" || base == "or" || base == "xor" || base == "not" || base == "cnot" || base == "lop3")
+    return logic(in, m);
+  if (base == "shl" || base == "shr" || base == "shf" || base == "prmt" || base == "bfe" || base == "bfi" ||
+      base == "fns" || base == "dp4a" || base == "dp2a") {
     return shift(in, m);
   }
-  if (base == "addc" || base == "subc" || base == "madc" || std::ranges::find(m.rest, "cc") != m.rest.end()) return carry(in, m);
+  if (base == "addc" || base == "subc" || base == "madc" || std::ranges::find(m.rest, "cc") != m.rest.end())
+    return carry(in, m);
   if (base == "mul24" || base == "mad24") return multiply(in, m);
   const Type type = m.type();
   if (type == Type::none) return unsupported(in);
@@ -98,17 +100,23 @@ bool Lowerer::multiply(const Instruction& in, Modifiers& m) {
   const bool lo = m.take("lo");
   const Type type = m.type();
   const int width = bytes_of(type);
-  if (m.types.size() != 1 || (!wide && !hi && !lo) || width < 2 || !is_integer(type) || (wide && width > 4)) return unsupported(in);
+  if (m.types.size() != 1 || (!wide && !hi && !lo) || width < 2 || !is_integer(type) || (wide && width > 4))
+    return unsupported(in);
   if (is24 && (width != 4 || wide)) return unsupported(in);
   if (!operands(in, adds ? 4 : 3, adds ? 4 : 3)) return false;
-  const Type result = !wide ? type : is_signed(type) ? (width == 2 ? Type::s32 : Type::s64) : (width == 2 ? Type::u32 : Type::u64);
+  const Type result = !wide             ? type
+                      : is_signed(type) ? (width == 2 ? Type::s32 : Type::s64)
+                                        : (width == 2 ? Type::u32 : Type::u64);
   AluKey key;
   key.type = type;
   key.sat = m.take("sat");
   if (key.sat && !(hi && adds && type == Type::s32)) return unsupported(in);
-  if (is24) key.op = adds ? (hi ? AluOp::mad24_hi : AluOp::mad24_lo) : (hi ? AluOp::mul24_hi : AluOp::mul24_lo);
-  else if (adds) key.op = wide ? AluOp::mad_wide : hi ? AluOp::mad_hi : AluOp::mad_lo;
-  else key.op = wide ? AluOp::mul_wide : hi ? AluOp::mul_hi : AluOp::mul_lo;
+  if (is24)
+    key.op = adds ? (hi ? AluOp::mad24_hi : AluOp::mad24_lo) : (hi ? AluOp::mul24_hi : AluOp::mul24_lo);
+  else if (adds)
+    key.op = wide ? AluOp::mad_wide : hi ? AluOp::mad_hi : AluOp::mad_lo;
+  else
+    key.op = wide ? AluOp::mul_wide : hi ? AluOp::mul_hi : AluOp::mul_lo;
   Reg a = use(in.operands[1], type);
   Reg b = use(in.operands[2], type);
   const Reg c = adds ? use(in.operands[3], result) : kNoReg;
@@ -144,7 +152,8 @@ bool Lowerer::carry(const Instruction& in, Modifiers& m) {
   if (multiplies) {
     const Reg c = use(in.operands[3], type);
     const Reg product = make(bytes_of(type));
-    if (c == kNoReg || !alu({.op = hi ? AluOp::mul_hi : AluOp::mul_lo, .type = type}, table_.integer, product, a, b)) return false;
+    if (c == kNoReg || !alu({.op = hi ? AluOp::mul_hi : AluOp::mul_lo, .type = type}, table_.integer, product, a, b))
+      return false;
     a = product;
     b = c;
   }
@@ -152,8 +161,12 @@ bool Lowerer::carry(const Instruction& in, Modifiers& m) {
   const Reg in_carry = reads ? carry_ : value(0, 4);
   const Type plain = unsigned_of(bytes_of(type));
   const Reg sum = make(bytes_of(type));
-  if (!alu({.op = subtracts ? AluOp::sub_borrow : AluOp::add_carry, .type = plain}, table_.integer, sum, a, b, in_carry)) return false;
-  if (sets && !alu({.op = subtracts ? AluOp::borrow_out : AluOp::carry_out, .type = plain}, table_.integer, carry_, a, b, in_carry)) return false;
+  if (!alu({.op = subtracts ? AluOp::sub_borrow : AluOp::add_carry, .type = plain}, table_.integer, sum, a, b,
+           in_carry))
+    return false;
+  if (sets && !alu({.op = subtracts ? AluOp::borrow_out : AluOp::carry_out, .type = plain}, table_.integer, carry_, a,
+                   b, in_carry))
+    return false;
   move(d, sum);
   return d != kNoReg;
 }
@@ -166,14 +179,23 @@ bool Lowerer::logic(const Instruction& in, Modifiers& m) {
   key.type = type;
   std::size_t sources = 2;
   std::int64_t imm = 0;
-  if (base == "and") key.op = AluOp::bit_and;
-  else if (base == "or") key.op = AluOp::bit_or;
-  else if (base == "xor") key.op = AluOp::bit_xor;
-  else if (base == "lop3") { key.op = AluOp::lop3; sources = 3; }
-  else { key.op = base == "not" ? AluOp::bit_not : AluOp::cnot; sources = 1; }
+  if (base == "and")
+    key.op = AluOp::bit_and;
+  else if (base == "or")
+    key.op = AluOp::bit_or;
+  else if (base == "xor")
+    key.op = AluOp::bit_xor;
+  else if (base == "lop3") {
+    key.op = AluOp::lop3;
+    sources = 3;
+  } else {
+    key.op = base == "not" ? AluOp::bit_not : AluOp::cnot;
+    sources = 1;
+  }
   if (base == "lop3") {
     if (!operands(in, 5, 5)) return false;
-    if (in.operands[4].kind != OperandKind::integer || in.operands[4].bits > 255) return fail(in.operands[4], "lop3 needs a table from 0 to 255");
+    if (in.operands[4].kind != OperandKind::integer || in.operands[4].bits > 255)
+      return fail(in.operands[4], "lop3 needs a table from 0 to 255");
     imm = static_cast<std::int64_t>(in.operands[4].bits);
   } else if (!operands(in, sources + 1, sources + 1)) {
     return false;
@@ -301,8 +323,10 @@ bool Lowerer::floating(const Instruction& in, Modifiers& m, AluOp op, std::size_
   const Reg d = def(in.operands[0], result);
   if (d == kNoReg) return false;
   if (op == AluOp::copysign) std::swap(source[0], source[1]);  // copysign.f32 d, a, b: the sign of a on b
-  const bool is_math = op == AluOp::rsqrt || op == AluOp::ex2 || op == AluOp::lg2 || op == AluOp::sin || op == AluOp::cos || op == AluOp::tanh;
-  if (!approx && key.rounding == Rounding::none && (op == AluOp::div || op == AluOp::rcp || op == AluOp::sqrt) && key.type == Type::f64) {
+  const bool is_math = op == AluOp::rsqrt || op == AluOp::ex2 || op == AluOp::lg2 || op == AluOp::sin ||
+                       op == AluOp::cos || op == AluOp::tanh;
+  if (!approx && key.rounding == Rounding::none && (op == AluOp::div || op == AluOp::rcp || op == AluOp::sqrt) &&
+      key.type == Type::f64) {
     return unsupported(in);
   }
   if (is_half(key.type)) {
@@ -325,16 +349,25 @@ bool Lowerer::compare(const Instruction& in, Modifiers& m) {
   bool found = false;
   bool is_unsigned = false;
   for (const auto& [name, compare] : kNames) {
-    if (!found && m.take(name)) { key.compare = compare; found = true; }
+    if (!found && m.take(name)) {
+      key.compare = compare;
+      found = true;
+    }
   }
   for (const auto& [name, compare] : kUnsigned) {
-    if (!found && m.take(name)) { key.compare = compare; found = is_unsigned = true; }
+    if (!found && m.take(name)) {
+      key.compare = compare;
+      found = is_unsigned = true;
+    }
   }
   if (!found) return unsupported(in);
   std::optional<AluOp> combine;
-  if (m.take("and")) combine = AluOp::bit_and;
-  else if (m.take("or")) combine = AluOp::bit_or;
-  else if (m.take("xor")) combine = AluOp::bit_xor;
+  if (m.take("and"))
+    combine = AluOp::bit_and;
+  else if (m.take("or"))
+    combine = AluOp::bit_or;
+  else if (m.take("xor"))
+    combine = AluOp::bit_xor;
   key.ftz = m.take("ftz");
   if (m.types.size() != (to_predicate ? 1U : 2U)) return unsupported(in);
   const Type type = m.types.back();
@@ -352,11 +385,15 @@ bool Lowerer::compare(const Instruction& in, Modifiers& m) {
   const bool pair = type == Type::f16x2 || type == Type::bf16x2;
   const auto one = [&](Reg x, Reg y, Reg into) {
     AluKey k = key;
-    AluFn (*table)(const AluKey&) = !is_floating(type) ? table_.logic : bytes_of(type) == 2 || pair ? table_.half : table_.floating;
+    AluFn (*table)(const AluKey&) = !is_floating(type)            ? table_.logic
+                                    : bytes_of(type) == 2 || pair ? table_.half
+                                                                  : table_.floating;
     if (pair) k.type = type == Type::f16x2 ? Type::f16 : Type::bf16;
     // gt and ge are lt and le the other way round.
-    constexpr std::pair<Compare, Compare> kSwaps[] = {
-        {Compare::gt, Compare::lt}, {Compare::ge, Compare::le}, {Compare::gtu, Compare::ltu}, {Compare::geu, Compare::leu}};
+    constexpr std::pair<Compare, Compare> kSwaps[] = {{Compare::gt, Compare::lt},
+                                                      {Compare::ge, Compare::le},
+                                                      {Compare::gtu, Compare::ltu},
+                                                      {Compare::geu, Compare::leu}};
     for (const auto& [from, to] : kSwaps) {
       if (k.compare == from) {
         k.compare = to;
@@ -383,8 +420,10 @@ bool Lowerer::compare(const Instruction& in, Modifiers& m) {
     Reg halves[4];
     for (int i = 0; i < 4; ++i) {
       halves[i] = make(2);
-      if (!alu({.op = AluOp::extract, .type = Type::u16, .from = Type::u32, .variant = static_cast<std::uint8_t>(i & 1)}, table_.logic,
-               halves[i], i < 2 ? a : b)) return false;
+      if (!alu(
+              {.op = AluOp::extract, .type = Type::u16, .from = Type::u32, .variant = static_cast<std::uint8_t>(i & 1)},
+              table_.logic, halves[i], i < 2 ? a : b))
+        return false;
     }
     const Reg p = def(target, Type::pred);
     Operand second = target;
@@ -417,8 +456,12 @@ bool Lowerer::compare(const Instruction& in, Modifiers& m) {
   const Reg d = def(target, result);
   if (d == kNoReg || !one(a, b, raw)) return false;
   const Reg truth = combined(raw, false);
-  const Reg yes = result == Type::f32 ? value(0x3f800000, 4) : result == Type::f16 ? value(0x3c00, 2) : result == Type::bf16 ? value(0x3f80, 2) : value(~0ULL, bytes_of(result));
-  return alu({.op = AluOp::select, .type = unsigned_of(bytes_of(result))}, table_.logic, d, yes, value(0, bytes_of(result)), truth);
+  const Reg yes = result == Type::f32    ? value(0x3f800000, 4)
+                  : result == Type::f16  ? value(0x3c00, 2)
+                  : result == Type::bf16 ? value(0x3f80, 2)
+                                         : value(~0ULL, bytes_of(result));
+  return alu({.op = AluOp::select, .type = unsigned_of(bytes_of(result))}, table_.logic, d, yes,
+             value(0, bytes_of(result)), truth);
 }
 
 bool Lowerer::select(const Instruction& in, Modifiers& m) {
@@ -440,7 +483,9 @@ bool Lowerer::select(const Instruction& in, Modifiers& m) {
     p = make(1);
     if (c == kNoReg || (by != Type::s32 && by != Type::f32)) return unsupported(in);
     // c >= 0; -0.0 counts as zero, NaN as negative
-    if (!alu({.op = AluOp::compare, .type = by, .compare = Compare::le}, by == Type::s32 ? table_.logic : table_.floating, p, value(0, 4), c)) return false;
+    if (!alu({.op = AluOp::compare, .type = by, .compare = Compare::le},
+             by == Type::s32 ? table_.logic : table_.floating, p, value(0, 4), c))
+      return false;
   }
   const Reg d = def(in.operands[0], type);
   return p != kNoReg && d != kNoReg &&

@@ -38,7 +38,8 @@ bool Lowerer::branch(const Instruction& in, Modifiers& m) {
   if (base == "brx") {
     if (!m.take("idx") || !operands(in, 2, 2)) return false;
     const Operand& list = in.operands[1];
-    if (list.kind != OperandKind::symbol || list.symbol.kind != SymbolKind::targets) return fail(list, "brx.idx needs a list of labels");
+    if (list.kind != OperandKind::symbol || list.symbol.kind != SymbolKind::targets)
+      return fail(list, "brx.idx needs a list of labels");
     Op op;
     op.kind = InsKind::branch_index;
     op.a = use(in.operands[0], Type::u32);
@@ -54,7 +55,10 @@ bool Lowerer::branch(const Instruction& in, Modifiers& m) {
   } else {
     if (!operands(in, 0, 0)) return false;
     Op op;
-    op.kind = base == "ret" ? InsKind::ret : base == "exit" ? InsKind::exit : base == "trap" ? InsKind::trap : InsKind::breakpoint;
+    op.kind = base == "ret"    ? InsKind::ret
+              : base == "exit" ? InsKind::exit
+              : base == "trap" ? InsKind::trap
+                               : InsKind::breakpoint;
     emit(op);
   }
   if (guard != kNoReg) program.ops[skip].target = static_cast<std::uint32_t>(program.ops.size());
@@ -110,7 +114,8 @@ bool Lowerer::call(const Instruction& in, Modifiers& m) {
     shape = &function.prototype;
     layout = layouts_[callee->symbol.index];
   } else {
-    if (callee->symbol.kind != SymbolKind::reg || prototype == nullptr || prototype->symbol.kind != SymbolKind::prototype) {
+    if (callee->symbol.kind != SymbolKind::reg || prototype == nullptr ||
+        prototype->symbol.kind != SymbolKind::prototype) {
       return fail(in, "an indirect call needs a register and a prototype");
     }
     shape = &function_->call_prototypes[prototype->symbol.index];
@@ -167,14 +172,17 @@ bool Lowerer::call(const Instruction& in, Modifiers& m) {
   return true;
 }
 
-bool Lowerer::builtin_call(const Instruction& in, const std::string& name, const Operand* results, const Operand* arguments) {
+bool Lowerer::builtin_call(const Instruction& in, const std::string& name, const Operand* results,
+                           const Operand* arguments) {
   const auto load = [&](std::size_t index, int width) {
     if (arguments == nullptr || index >= arguments->elements.size()) return kNoReg;
     const Operand& operand = arguments->elements[index];
-    if (operand.symbol.kind != SymbolKind::variable || syntax_.variables[operand.symbol.index].space != Space::frame) return kNoReg;
+    if (operand.symbol.kind != SymbolKind::variable || syntax_.variables[operand.symbol.index].space != Space::frame)
+      return kNoReg;
     const Reg d = make(width);
     effect(table_.memory(width, 1, static_cast<int>(AddressSpace::local), false), d, frame_base(), kNoReg, kNoReg,
-           static_cast<std::int64_t>(variable_offset_[operand.symbol.index])).varying = true;
+           static_cast<std::int64_t>(variable_offset_[operand.symbol.index]))
+        .varying = true;
     return d;
   };
   if (name == "vprintf") {
@@ -183,7 +191,8 @@ bool Lowerer::builtin_call(const Instruction& in, const std::string& name, const
     if (format == kNoReg || list == kNoReg) return fail(in, "call does not match vprintf");
     const Reg d = make(4);
     effect(printf_effect(), d, format, list).varying = true;
-    if (results != nullptr && results->elements.size() == 1 && results->elements[0].symbol.kind == SymbolKind::variable) {
+    if (results != nullptr && results->elements.size() == 1 &&
+        results->elements[0].symbol.kind == SymbolKind::variable) {
       effect(table_.memory(4, 1, static_cast<int>(AddressSpace::local), true), kNoReg, frame_base(), d, kNoReg,
              static_cast<std::int64_t>(variable_offset_[results->elements[0].symbol.index]));
     }

@@ -19,14 +19,20 @@ bool Lowerer::move_instruction(const Instruction& in, Modifiers& m) {
   if (d.kind == OperandKind::vector) {
     const std::size_t count = d.elements.size();
     const int width = count == 0 ? 0 : total / static_cast<int>(count);
-    if (count < 2 || width * static_cast<int>(count) != total || width == 0) return fail(d, "vector does not fit the type of '" + std::string(in.opcode) + "'");
+    if (count < 2 || width * static_cast<int>(count) != total || width == 0)
+      return fail(d, "vector does not fit the type of '" + std::string(in.opcode) + "'");
     const Reg source = use(a, unsigned_of(total));
     if (source == kNoReg) return false;
     for (std::size_t i = 0; i < count; ++i) {
       const Operand& element = d.elements[i];
       if (element.kind == OperandKind::symbol && element.symbol.kind == SymbolKind::sink) continue;
       const Reg target = def(element, unsigned_of(width));
-      if (target == kNoReg || !alu({.op = AluOp::extract, .type = unsigned_of(width), .from = unsigned_of(total), .variant = static_cast<std::uint8_t>(i)}, table_.logic, target, source)) return false;
+      if (target == kNoReg || !alu({.op = AluOp::extract,
+                                    .type = unsigned_of(width),
+                                    .from = unsigned_of(total),
+                                    .variant = static_cast<std::uint8_t>(i)},
+                                   table_.logic, target, source))
+        return false;
     }
     return true;
   }
@@ -46,7 +52,9 @@ bool Lowerer::move_instruction(const Instruction& in, Modifiers& m) {
     for (; count > 1; count /= 2, width *= 2) {
       for (std::size_t i = 0; i < count / 2; ++i) {
         const Reg joined = count == 2 ? target : make(width * 2);
-        if (!alu({.op = AluOp::pack, .type = unsigned_of(width * 2), .from = unsigned_of(width)}, table_.logic, joined, parts[2 * i], parts[2 * i + 1])) return false;
+        if (!alu({.op = AluOp::pack, .type = unsigned_of(width * 2), .from = unsigned_of(width)}, table_.logic, joined,
+                 parts[2 * i], parts[2 * i + 1]))
+          return false;
         parts[i] = joined;
       }
     }
@@ -71,7 +79,8 @@ bool Lowerer::convert(const Instruction& in, Modifiers& m) {
   const bool satfinite = m.take("satfinite");
   // The handlers of rare conversions are general and read from the instruction what to do.
   const auto how = [&] {
-    return static_cast<std::int64_t>(key.rounding) | (key.ftz ? 0x100 : 0) | (key.sat ? 0x200 : 0) | (key.relu ? 0x400 : 0) | (satfinite ? 0x800 : 0);
+    return static_cast<std::int64_t>(key.rounding) | (key.ftz ? 0x100 : 0) | (key.sat ? 0x200 : 0) |
+           (key.relu ? 0x400 : 0) | (satfinite ? 0x800 : 0);
   };
   if (m.types.size() != 2) return unsupported(in);
   key.type = m.type(0);
@@ -88,7 +97,8 @@ bool Lowerer::convert(const Instruction& in, Modifiers& m) {
     key.type = key.type == Type::f16x2 ? Type::f16 : Type::bf16;
     const Reg high = make(2);
     const Reg low = make(2);
-    return alu(key, table_.convert, high, a, kNoReg, kNoReg, how()) && alu(key, table_.convert, low, b, kNoReg, kNoReg, how()) &&
+    return alu(key, table_.convert, high, a, kNoReg, kNoReg, how()) &&
+           alu(key, table_.convert, low, b, kNoReg, kNoReg, how()) &&
            alu({.op = AluOp::pack, .type = Type::u32, .from = Type::u16}, table_.logic, target, low, high);
   }
   if (!operands(in, 2, 2)) return false;
@@ -97,7 +107,9 @@ bool Lowerer::convert(const Instruction& in, Modifiers& m) {
   const Reg target = def(d, key.type);
   if (a == kNoReg || target == kNoReg) return false;
   if (key.type == Type::tf32) {
-    if (key.from != Type::f32 || (key.rounding != Rounding::rna && key.rounding != Rounding::rn && key.rounding != Rounding::rz)) return unsupported(in);
+    if (key.from != Type::f32 ||
+        (key.rounding != Rounding::rna && key.rounding != Rounding::rn && key.rounding != Rounding::rz))
+      return unsupported(in);
     return alu(key, table_.convert, target, a, kNoReg, kNoReg, how());
   }
   const bool float_to = is_floating(key.type);
@@ -112,7 +124,8 @@ bool Lowerer::convert(const Instruction& in, Modifiers& m) {
   } else if (!float_to) {
     if (key.rounding == Rounding::none) key.rounding = Rounding::rzi;
     if (key.rounding <= Rounding::rp) return unsupported(in);
-  } else if (!float_from || bytes_of(key.type) < bytes_of(key.from) || (bytes_of(key.type) == 2 && key.type != key.from)) {
+  } else if (!float_from || bytes_of(key.type) < bytes_of(key.from) ||
+             (bytes_of(key.type) == 2 && key.type != key.from)) {
     if (key.rounding == Rounding::none) key.rounding = Rounding::rn;
     if (key.rounding > Rounding::rp) return unsupported(in);
   } else if (key.type == key.from) {
@@ -129,9 +142,14 @@ bool Lowerer::convert_address(const Instruction& in, Modifiers& m) {
   std::uint64_t window = 0;
   const bool to = m.take("to");
   bool known = false;
-  constexpr std::pair<std::string_view, std::uint64_t> kSpaces[] = {
-      {"global", 0}, {"const", 0}, {"shared", kSharedWindow}, {"shared::cta", kSharedWindow}, {"shared::cluster", kSharedWindow},
-      {"local", kLocalWindow}, {"param", kParamWindow}, {"param::entry", kParamWindow}};
+  constexpr std::pair<std::string_view, std::uint64_t> kSpaces[] = {{"global", 0},
+                                                                    {"const", 0},
+                                                                    {"shared", kSharedWindow},
+                                                                    {"shared::cta", kSharedWindow},
+                                                                    {"shared::cluster", kSharedWindow},
+                                                                    {"local", kLocalWindow},
+                                                                    {"param", kParamWindow},
+                                                                    {"param::entry", kParamWindow}};
   for (const auto& [name, base] : kSpaces) {
     if (!known && m.take(name)) {
       window = base;
@@ -145,9 +163,11 @@ bool Lowerer::convert_address(const Instruction& in, Modifiers& m) {
     const Reg top = make(8);
     if (a == kNoReg || p == kNoReg) return false;
     return alu({.op = AluOp::shr, .type = Type::u64}, table_.logic, top, a, value(56, 4)) &&
-           alu({.op = AluOp::compare, .type = Type::u64, .compare = Compare::eq}, table_.logic, p, top, value(window >> 56, 8));
+           alu({.op = AluOp::compare, .type = Type::u64, .compare = Compare::eq}, table_.logic, p, top,
+               value(window >> 56, 8));
   }
-  if (m.types.size() != 1 || bytes_of(m.type()) != 8) return fail(in, "only 64-bit addresses are supported in '" + std::string(in.opcode) + "'");
+  if (m.types.size() != 1 || bytes_of(m.type()) != 8)
+    return fail(in, "only 64-bit addresses are supported in '" + std::string(in.opcode) + "'");
   const Reg a = use(in.operands[1], Type::u64);
   const Reg d = def(in.operands[0], Type::u64);
   if (a == kNoReg || d == kNoReg) return false;

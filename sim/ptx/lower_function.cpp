@@ -20,9 +20,9 @@ void each_symbol(const Operand& operand, const Visit& visit) {
 }  // namespace
 
 bool Lowerer::writes_first_operand(const Instruction& in) {
-  constexpr std::string_view kReaders[] = {"st",      "red",  "bra",    "brx",  "call",   "membar",    "fence",
-                                           "prefetch", "prefetchu", "ret",  "exit", "trap",   "brkpt",     "nanosleep",
-                                           "cp",      "pmevent", "discard", "applypriority", "griddepcontrol"};
+  constexpr std::string_view kReaders[] = {
+      "st",   "red",  "bra",   "brx",       "call", "membar",  "fence",   "prefetch",      "prefetchu",     "ret",
+      "exit", "trap", "brkpt", "nanosleep", "cp",   "pmevent", "discard", "applypriority", "griddepcontrol"};
   if (in.operands.empty()) return false;
   for (const std::string_view reader : kReaders) {
     if (in.parts[0] == reader) return false;
@@ -36,7 +36,8 @@ void Lowerer::reach(std::uint32_t start) {
   std::vector<std::uint32_t> taken;
   for (const Global& global : syntax_.globals) {
     for (const Relocation& relocation : global.relocations) {
-      if (relocation.target == RelocationTarget::function) taken.push_back(static_cast<std::uint32_t>(relocation.index));
+      if (relocation.target == RelocationTarget::function)
+        taken.push_back(static_cast<std::uint32_t>(relocation.index));
     }
   }
   for (const Function& function : syntax_.functions) {
@@ -113,8 +114,10 @@ void Lowerer::lay_out_frames() {
       return at;
     };
     if (!function.is_kernel) {
-      for (const Parameter& parameter : function.prototype.results) layout.results.push_back(place(parameter.size, parameter.align));
-      for (const Parameter& parameter : function.prototype.parameters) layout.parameters.push_back(place(parameter.size, parameter.align));
+      for (const Parameter& parameter : function.prototype.results)
+        layout.results.push_back(place(parameter.size, parameter.align));
+      for (const Parameter& parameter : function.prototype.parameters)
+        layout.parameters.push_back(place(parameter.size, parameter.align));
     }
     for (const std::uint32_t variable : function.variables) {
       const Variable& v = syntax_.variables[variable];
@@ -208,13 +211,16 @@ Reg Lowerer::alias_of(const Instruction& in) {
       a.kind == OperandKind::address && a.symbol.kind == SymbolKind::parameter) {
     const Parameter& parameter = function_->prototype.parameters[a.symbol.index];
     const std::int64_t at = static_cast<std::int64_t>(parameter.offset) + a.offset;
-    if (at < 0 || static_cast<std::uint64_t>(at) + static_cast<std::uint64_t>(width) > program.parameter_bytes) return kNoReg;
+    if (at < 0 || static_cast<std::uint64_t>(at) + static_cast<std::uint64_t>(width) > program.parameter_bytes)
+      return kNoReg;
     return launch_parameter(static_cast<std::size_t>(at), width);
   }
   const bool is_move = base == "mov" && in.parts.size() == 2;
-  const bool is_global_cvta = base == "cvta" && (in.parts[in.parts.size() - 2] == "global" || in.parts[in.parts.size() - 2] == "const");
+  const bool is_global_cvta =
+      base == "cvta" && (in.parts[in.parts.size() - 2] == "global" || in.parts[in.parts.size() - 2] == "const");
   if (!is_move && !is_global_cvta) return kNoReg;
-  if (a.kind == OperandKind::integer || a.kind == OperandKind::float32 || a.kind == OperandKind::float64) return immediate(a, last);
+  if (a.kind == OperandKind::integer || a.kind == OperandKind::float32 || a.kind == OperandKind::float64)
+    return immediate(a, last);
   if (a.kind != OperandKind::symbol) return kNoReg;
   Reg source = kNoReg;
   if (a.symbol.kind == SymbolKind::reg) {
@@ -330,23 +336,39 @@ bool Lowerer::instruction(const Instruction& in) {
     Modifiers m(in);
     const std::string_view base = in.parts[0];
     bool good = false;
-    if (base == "ld" || base == "ldu" || base == "st") good = load_store(in, m, base == "st");
-    else if (base == "mov") good = move_instruction(in, m);
-    else if (base == "cvt") good = convert(in, m);
-    else if (base == "cvta" || base == "isspacep") good = convert_address(in, m);
-    else if (base == "setp" || base == "set") good = compare(in, m);
-    else if (base == "selp" || base == "slct") good = select(in, m);
-    else if (base == "atom" || base == "red") good = atomic(in, m);
-    else if (base == "cp") good = async_copy(in, m);
-    else if (base == "ldmatrix") good = load_matrix(in, m);
-    else if (base == "bra" || base == "brx" || base == "ret" || base == "exit" || base == "trap" || base == "brkpt") good = branch(in, m);
-    else if (base == "call") good = call(in, m);
+    if (base == "ld" || base == "ldu" || base == "st")
+      good = load_store(in, m, base == "st");
+    else if (base == "mov")
+      good = move_instruction(in, m);
+    else if (base == "cvt")
+      good = convert(in, m);
+    else if (base == "cvta" || base == "isspacep")
+      good = convert_address(in, m);
+    else if (base == "setp" || base == "set")
+      good = compare(in, m);
+    else if (base == "selp" || base == "slct")
+      good = select(in, m);
+    else if (base == "atom" || base == "red")
+      good = atomic(in, m);
+    else if (base == "cp")
+      good = async_copy(in, m);
+    else if (base == "ldmatrix")
+      good = load_matrix(in, m);
+    else if (base == "bra" || base == "brx" || base == "ret" || base == "exit" || base == "trap" || base == "brkpt")
+      good = branch(in, m);
+    else if (base == "call")
+      good = call(in, m);
     else if (base == "bar" || base == "barrier" || base == "membar" || base == "fence" || base == "nanosleep" ||
-             base == "prefetch" || base == "prefetchu" || base == "discard" || base == "applypriority" || base == "pmevent" ||
-             base == "griddepcontrol") good = barrier(in, m);
-    else if (base == "shfl" || base == "vote" || base == "match" || base == "activemask" || base == "redux" || base == "elect") good = warp(in, m);
-    else if (base == "mma") good = mma(in, m);
-    else good = arithmetic(in, m);
+             base == "prefetch" || base == "prefetchu" || base == "discard" || base == "applypriority" ||
+             base == "pmevent" || base == "griddepcontrol")
+      good = barrier(in, m);
+    else if (base == "shfl" || base == "vote" || base == "match" || base == "activemask" || base == "redux" ||
+             base == "elect")
+      good = warp(in, m);
+    else if (base == "mma")
+      good = mma(in, m);
+    else
+      good = arithmetic(in, m);
     if (!good) return error.message.empty() ? unsupported(in) : false;
     if (!leftover(in, m) || !finish()) return false;
   }

@@ -7,11 +7,16 @@ namespace tensor_fusion::sim::ptx {
 
 bool Lowerer::memory_space(Modifiers& m, AddressSpace& space, bool& param) {
   param = false;
-  if (m.take("global") || m.take("const")) space = AddressSpace::global;
-  else if (m.take("shared") || m.take("shared::cta") || m.take("shared::cluster")) space = AddressSpace::shared;
-  else if (m.take("local")) space = AddressSpace::local;
-  else if (m.take("param") || m.take("param::entry") || m.take("param::func")) param = true;
-  else space = AddressSpace::generic;
+  if (m.take("global") || m.take("const"))
+    space = AddressSpace::global;
+  else if (m.take("shared") || m.take("shared::cta") || m.take("shared::cluster"))
+    space = AddressSpace::shared;
+  else if (m.take("local"))
+    space = AddressSpace::local;
+  else if (m.take("param") || m.take("param::entry") || m.take("param::func"))
+    param = true;
+  else
+    space = AddressSpace::generic;
   return true;
 }
 
@@ -20,15 +25,22 @@ bool Lowerer::address(const Operand& operand, AddressSpace space, bool param_spa
   out.space = space;
   out.offset = operand.offset;
   const Symbol& symbol = operand.symbol;
-  const auto no_base = [&] { return fail(operand, "'" + std::string(operand.text.substr(0, 60)) + "' is no address in this space"); };
+  const auto no_base = [&] {
+    return fail(operand, "'" + std::string(operand.text.substr(0, 60)) + "' is no address in this space");
+  };
   switch (symbol.kind) {
-    case SymbolKind::none: out.base = value(0, 8); break;
+    case SymbolKind::none:
+      out.base = value(0, 8);
+      break;
     case SymbolKind::reg: {
       const Type type = function_->registers[symbol.index];
       const Reg reg = mapped(symbol.index);
-      if (bytes_of(type) == 4) out.base = resize(reg, 8, false);
-      else if (bytes_of(type) == 8) out.base = reg;
-      else return fail(operand, "an address must be a 32 or 64 bit register");
+      if (bytes_of(type) == 4)
+        out.base = resize(reg, 8, false);
+      else if (bytes_of(type) == 8)
+        out.base = reg;
+      else
+        return fail(operand, "an address must be a 32 or 64 bit register");
       break;
     }
     case SymbolKind::global:
@@ -67,7 +79,8 @@ bool Lowerer::address(const Operand& operand, AddressSpace space, bool param_spa
       out.space = AddressSpace::local;
       return true;
     }
-    default: return no_base();
+    default:
+      return no_base();
   }
   if (param_space) out.space = function_->is_kernel ? AddressSpace::param : AddressSpace::local;
   return out.base != kNoReg;
@@ -79,23 +92,49 @@ bool Lowerer::load_store(const Instruction& in, Modifiers& m, bool store) {
   memory_space(m, space, param);
   bool ordered = false;
   for (const std::string_view word : {"volatile", "relaxed", "acquire", "release", "mmio"}) ordered |= m.take(word);
-  for (const std::string_view word : {"gpu", "sys", "cta", "cluster", "weak", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt",
-                                      "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last",
-                                      "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B", "unified"}) {
+  for (const std::string_view word : {"gpu",
+                                      "sys",
+                                      "cta",
+                                      "cluster",
+                                      "weak",
+                                      "nc",
+                                      "ca",
+                                      "cg",
+                                      "cs",
+                                      "lu",
+                                      "cv",
+                                      "wb",
+                                      "wt",
+                                      "L1::evict_normal",
+                                      "L1::evict_unchanged",
+                                      "L1::evict_first",
+                                      "L1::evict_last",
+                                      "L1::no_allocate",
+                                      "L2::64B",
+                                      "L2::128B",
+                                      "L2::256B",
+                                      "unified"}) {
     m.take(word);
   }
   std::size_t count = 1;
-  if (m.take("v2")) count = 2;
-  else if (m.take("v4")) count = 4;
-  else if (m.take("v8")) count = 8;
+  if (m.take("v2"))
+    count = 2;
+  else if (m.take("v4"))
+    count = 4;
+  else if (m.take("v8"))
+    count = 8;
   if (m.types.size() != 1 || !operands(in, 2, 2)) return unsupported(in);
   const Type type = m.type();
   const int width = bytes_of(type);
   if (type == Type::pred || width > 8) return unsupported(in);
   Address at;
-  if (!address(in.operands[store ? 1 : 0].kind == OperandKind::address ? in.operands[store ? 1 : 0] : in.operands[store ? 0 : 1], space, param, at)) return false;
+  if (!address(in.operands[store ? 1 : 0].kind == OperandKind::address ? in.operands[store ? 1 : 0]
+                                                                       : in.operands[store ? 0 : 1],
+               space, param, at))
+    return false;
   const Operand& data = in.operands[store ? 1 : 0];
-  if (data.kind == OperandKind::address) return fail(data, "Arguments mismatch for instruction '" + std::string(in.parts[0]) + "'");
+  if (data.kind == OperandKind::address)
+    return fail(data, "Arguments mismatch for instruction '" + std::string(in.parts[0]) + "'");
   if ((count > 1) != (data.kind == OperandKind::vector) || (count > 1 && data.elements.size() != count)) {
     return fail(data, "Arguments mismatch for instruction '" + std::string(in.parts[0]) + "'");
   }
@@ -111,7 +150,8 @@ bool Lowerer::load_store(const Instruction& in, Modifiers& m, bool store) {
     if (store) return fail(in, "a kernel cannot store to its parameters");
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t offset = at.offset + static_cast<std::int64_t>(i) * width;
-      if (offset < 0 || static_cast<std::size_t>(offset + width) > program.parameter_bytes) return fail(in, "address is out of the parameters");
+      if (offset < 0 || static_cast<std::size_t>(offset + width) > program.parameter_bytes)
+        return fail(in, "address is out of the parameters");
       move(regs[i], launch_parameter(static_cast<std::size_t>(offset), width));
     }
     return true;
@@ -121,7 +161,8 @@ bool Lowerer::load_store(const Instruction& in, Modifiers& m, bool store) {
     program.may_spin = true;
     const EffectFn fn = ordered_effect(width, at.space, store);
     for (std::size_t i = 0; i < count; ++i) {
-      Op& op = effect(fn, store ? kNoReg : regs[i], at.base, store ? regs[i] : kNoReg, kNoReg, at.offset + static_cast<std::int64_t>(i) * width);
+      Op& op = effect(fn, store ? kNoReg : regs[i], at.base, store ? regs[i] : kNoReg, kNoReg,
+                      at.offset + static_cast<std::int64_t>(i) * width);
       op.memory_access = true;
       op.varying = !store;
     }
@@ -154,10 +195,13 @@ bool Lowerer::atomic(const Instruction& in, Modifiers& m) {
   bool param = false;
   memory_space(m, space, param);
   if (param || space == AddressSpace::local) return unsupported(in);
-  for (const std::string_view word : {"relaxed", "acquire", "release", "acq_rel", "seq_cst", "gpu", "sys", "cta", "cluster", "noftz"}) m.take(word);
+  for (const std::string_view word :
+       {"relaxed", "acquire", "release", "acq_rel", "seq_cst", "gpu", "sys", "cta", "cluster", "noftz"})
+    m.take(word);
   constexpr std::pair<std::string_view, AtomicOp> kOps[] = {
-      {"add", AtomicOp::add},     {"min", AtomicOp::min},    {"max", AtomicOp::max},     {"inc", AtomicOp::inc},   {"dec", AtomicOp::dec},
-      {"and", AtomicOp::bit_and}, {"or", AtomicOp::bit_or},  {"xor", AtomicOp::bit_xor}, {"exch", AtomicOp::exch}, {"cas", AtomicOp::cas}};
+      {"add", AtomicOp::add},   {"min", AtomicOp::min},     {"max", AtomicOp::max},   {"inc", AtomicOp::inc},
+      {"dec", AtomicOp::dec},   {"and", AtomicOp::bit_and}, {"or", AtomicOp::bit_or}, {"xor", AtomicOp::bit_xor},
+      {"exch", AtomicOp::exch}, {"cas", AtomicOp::cas}};
   bool found = false;
   AtomicOp op = AtomicOp::add;
   for (const auto& [name, which] : kOps) {
@@ -199,19 +243,25 @@ bool Lowerer::async_copy(const Instruction& in, Modifiers& m) {
   m.take("shared::cta");
   for (const std::string_view word : {"shared", "global", "L2::128B", "L2::64B", "L2::256B"}) m.take(word);
   if (!shape || !operands(in, 3, 4)) return unsupported(in);
-  if (in.operands[2].kind != OperandKind::integer || (in.operands[2].bits != 4 && in.operands[2].bits != 8 && in.operands[2].bits != 16)) {
+  if (in.operands[2].kind != OperandKind::integer ||
+      (in.operands[2].bits != 4 && in.operands[2].bits != 8 && in.operands[2].bits != 16)) {
     return fail(in.operands[2], "cp.async copies 4, 8 or 16 bytes");
   }
   Address to;
   Address from;
-  if (!address(in.operands[0], AddressSpace::shared, false, to) || !address(in.operands[1], AddressSpace::global, false, from)) return false;
+  if (!address(in.operands[0], AddressSpace::shared, false, to) ||
+      !address(in.operands[1], AddressSpace::global, false, from))
+    return false;
   const Reg bytes = in.operands.size() == 4 ? use(in.operands[3], Type::u32) : value(in.operands[2].bits, 4);
   const Reg to_address = make(8);
   const Reg from_address = make(8);
   if (bytes == kNoReg) return false;
-  alu({.op = AluOp::add, .type = Type::u64}, table_.integer, to_address, to.base, value(static_cast<std::uint64_t>(to.offset), 8));
-  alu({.op = AluOp::add, .type = Type::u64}, table_.integer, from_address, from.base, value(static_cast<std::uint64_t>(from.offset), 8));
-  Op& op = effect(copy_async_effect(), kNoReg, to_address, from_address, bytes, static_cast<std::int64_t>(in.operands[2].bits));
+  alu({.op = AluOp::add, .type = Type::u64}, table_.integer, to_address, to.base,
+      value(static_cast<std::uint64_t>(to.offset), 8));
+  alu({.op = AluOp::add, .type = Type::u64}, table_.integer, from_address, from.base,
+      value(static_cast<std::uint64_t>(from.offset), 8));
+  Op& op = effect(copy_async_effect(), kNoReg, to_address, from_address, bytes,
+                  static_cast<std::int64_t>(in.operands[2].bits));
   op.memory_access = true;
   return true;
 }
@@ -228,7 +278,8 @@ bool Lowerer::load_matrix(const Instruction& in, Modifiers& m) {
   Extra extra;
   if (!packed_registers(in.operands[0], count, true, extra.outs)) return false;
   const Reg from = make(8);
-  alu({.op = AluOp::add, .type = Type::u64}, table_.integer, from, at.base, value(static_cast<std::uint64_t>(at.offset), 8));
+  alu({.op = AluOp::add, .type = Type::u64}, table_.integer, from, at.base,
+      value(static_cast<std::uint64_t>(at.offset), 8));
   program.uses_warps = true;
   Op op;
   op.kind = InsKind::effect;

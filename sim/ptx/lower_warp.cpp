@@ -40,7 +40,8 @@ bool Lowerer::warp(const Instruction& in, Modifiers& m) {
         found = true;
       }
     }
-    if (!found || m.types.size() != 1 || bytes_of(m.type()) != 4 || !operands(in, sync ? 5 : 4, sync ? 5 : 4)) return unsupported(in);
+    if (!found || m.types.size() != 1 || bytes_of(m.type()) != 4 || !operands(in, sync ? 5 : 4, sync ? 5 : 4))
+      return unsupported(in);
     op.a = use(in.operands[1], m.type());
     op.b = use(in.operands[2], Type::u32);
     op.c = use(in.operands[3], Type::u32);
@@ -77,14 +78,22 @@ bool Lowerer::warp(const Instruction& in, Modifiers& m) {
   } else if (base == "redux") {
     const bool is_unsigned = m.type() == Type::u32;
     Redux redux = Redux::add;
-    if (m.take("add")) redux = Redux::add;
-    else if (m.take("min")) redux = is_unsigned ? Redux::umin : Redux::min;
-    else if (m.take("max")) redux = is_unsigned ? Redux::umax : Redux::max;
-    else if (m.take("and")) redux = Redux::bit_and;
-    else if (m.take("or")) redux = Redux::bit_or;
-    else if (m.take("xor")) redux = Redux::bit_xor;
-    else return unsupported(in);
-    if (m.types.size() != 1 || bytes_of(m.type()) != 4 || is_floating(m.type()) || !operands(in, 3, 3)) return unsupported(in);
+    if (m.take("add"))
+      redux = Redux::add;
+    else if (m.take("min"))
+      redux = is_unsigned ? Redux::umin : Redux::min;
+    else if (m.take("max"))
+      redux = is_unsigned ? Redux::umax : Redux::max;
+    else if (m.take("and"))
+      redux = Redux::bit_and;
+    else if (m.take("or"))
+      redux = Redux::bit_or;
+    else if (m.take("xor"))
+      redux = Redux::bit_xor;
+    else
+      return unsupported(in);
+    if (m.types.size() != 1 || bytes_of(m.type()) != 4 || is_floating(m.type()) || !operands(in, 3, 3))
+      return unsupported(in);
     op.effect = redux_effect(redux);
     op.a = use(in.operands[1], m.type());
     op.d = def(in.operands[0], m.type());
@@ -104,7 +113,8 @@ bool Lowerer::warp(const Instruction& in, Modifiers& m) {
 
 bool Lowerer::packed_registers(const Operand& operand, std::size_t count, bool out, std::vector<Reg>& regs) {
   const auto one = [&](const Operand& element) {
-    if (element.kind != OperandKind::symbol || element.symbol.kind != SymbolKind::reg) return fail(element, "a register is expected");
+    if (element.kind != OperandKind::symbol || element.symbol.kind != SymbolKind::reg)
+      return fail(element, "a register is expected");
     const int width = bytes_of(function_->registers[element.symbol.index]);
     const Type type = width == 8 ? Type::b64 : Type::b32;
     if (width < 4) return fail(element, "a 32-bit register is expected");
@@ -112,8 +122,10 @@ bool Lowerer::packed_registers(const Operand& operand, std::size_t count, bool o
     regs.push_back(reg);
     return reg != kNoReg;
   };
-  if (operand.kind != OperandKind::vector) return count == 1 ? one(operand) : fail(operand, "a vector of registers is expected");
-  if (operand.elements.size() != count) return fail(operand, "Arguments mismatch for instruction '" + std::string(in_->parts[0]) + "'");
+  if (operand.kind != OperandKind::vector)
+    return count == 1 ? one(operand) : fail(operand, "a vector of registers is expected");
+  if (operand.elements.size() != count)
+    return fail(operand, "Arguments mismatch for instruction '" + std::string(in_->parts[0]) + "'");
   for (const Operand& element : operand.elements) {
     if (!one(element)) return false;
   }

@@ -16,11 +16,11 @@ struct Linked {
   std::vector<Ins> code;
   std::vector<LinkedExtra> extras;
   std::vector<Slot> slots;
-  std::vector<Slot> places;           // by register
-  std::vector<Slot> frame_bases;      // by function
+  std::vector<Slot> places;       // by register
+  std::vector<Slot> frame_bases;  // by function
   std::uint32_t lanes = 0;
-  std::size_t register_bytes = 0;     // scratch included
-  std::uint32_t scratch = 0;          // offset of room for one 8-byte register
+  std::size_t register_bytes = 0;  // scratch included
+  std::uint32_t scratch = 0;       // offset of room for one 8-byte register
   std::uint32_t range_slots = 1;
 };
 

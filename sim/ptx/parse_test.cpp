@@ -9,7 +9,10 @@ namespace {
 const std::string kHead = ".version 7.0\n.target sm_75\n.address_size 64\n";
 
 std::string in_kernel(const std::string& body) {
-  return kHead + ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<8>;\n.reg .f32 %f<4>;\n.reg .b64 %rd<4>;\n" + body + "\nret;\n}\n";
+  return kHead +
+         ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<8>;\n.reg .f32 "
+         "%f<4>;\n.reg .b64 %rd<4>;\n" +
+         body + "\nret;\n}\n";
 }
 
 ParseError error_of(const std::string& text, int capability = 90) {
@@ -22,8 +25,9 @@ TEST(Parse, names_the_line_and_column_of_an_unsupported_instruction) {
   EXPECT_EQ(error.line, 11);
   EXPECT_EQ(error.column, 3);
   EXPECT_EQ(error.message, "unsupported instruction 'wgmma.fence.sync.aligned'");
-  EXPECT_EQ(error.render(), "ptxas application ptx input, line 11; error   : unsupported instruction 'wgmma.fence.sync.aligned'\n"
-                            "ptxas fatal   : Ptx assembly aborted due to errors\n");
+  EXPECT_EQ(error.render(),
+            "ptxas application ptx input, line 11; error   : unsupported instruction 'wgmma.fence.sync.aligned'\n"
+            "ptxas fatal   : Ptx assembly aborted due to errors\n");
 }
 
 TEST(Parse, refuses_text_for_a_newer_device) {
@@ -61,17 +65,22 @@ TEST(Parse, refuses_names_and_operands_that_do_not_fit) {
 }
 
 TEST(Parse, refuses_a_call_of_what_is_not_there) {
-  const std::string text = kHead + ".extern .func (.param .b32 r) missing(.param .b32 a);\n" +
-                           in_kernel("{.param .b32 a0;\n.param .b32 r0;\nst.param.b32 [a0], %r1;\ncall.uni (r0), missing, (a0);\n}").substr(kHead.size());
+  const std::string text =
+      kHead + ".extern .func (.param .b32 r) missing(.param .b32 a);\n" +
+      in_kernel("{.param .b32 a0;\n.param .b32 r0;\nst.param.b32 [a0], %r1;\ncall.uni (r0), missing, (a0);\n}")
+          .substr(kHead.size());
   EXPECT_EQ(error_of(text).message, "Unresolved extern function 'missing'");
 }
 
 TEST(Parse, describes_kernels_and_globals) {
   const auto module = parse(kHead +
-                            ".visible .global .align 4 .u32 numbers[4] = {1, 2, 0x10, -1};\n"
-                            ".const .align 8 .u64 where = generic(numbers)+8;\n.global .f32 half = 0f3F000000;\n.extern .shared .align 16 .b8 dynamic[];\n"
-                            ".visible .entry k(.param .u8 a, .param .u64 b, .param .align 16 .b8 c[20])\n.maxntid 64, 2\n.minnctapersm 1\n"
-                            "{\n.reg .b32 %r<3>;\n.shared .b32 own[5];\n.local .b64 here[3];\nmov.u32 %r1, own;\nmov.u32 %r2, dynamic;\nst.shared.u32 [%r2], %r1;\nret;\n}\n",
+                                ".visible .global .align 4 .u32 numbers[4] = {1, 2, 0x10, -1};\n"
+                                ".const .align 8 .u64 where = generic(numbers)+8;\n.global .f32 half = "
+                                "0f3F000000;\n.extern .shared .align 16 .b8 dynamic[];\n"
+                                ".visible .entry k(.param .u8 a, .param .u64 b, .param .align 16 .b8 c[20])\n.maxntid "
+                                "64, 2\n.minnctapersm 1\n"
+                                "{\n.reg .b32 %r<3>;\n.shared .b32 own[5];\n.local .b64 here[3];\nmov.u32 %r1, "
+                                "own;\nmov.u32 %r2, dynamic;\nst.shared.u32 [%r2], %r1;\nret;\n}\n",
                             {});
   ASSERT_TRUE(module) << module.error().render();
   const Kernel& kernel = *(*module)->find_kernel("k");

@@ -44,7 +44,8 @@ std::string Parser::shown() const {
 }
 
 bool Parser::expect(std::string_view punctuation) {
-  if (!token_.is(punctuation)) return fail("syntax error: expected '" + std::string(punctuation) + "' before " + shown());
+  if (!token_.is(punctuation))
+    return fail("syntax error: expected '" + std::string(punctuation) + "' before " + shown());
   take();
   return true;
 }
@@ -324,7 +325,8 @@ bool Parser::global_variable(Space space, Declaration declaration) {
     if (count > kMaxVariableBytes / element) return fail_at(name, "array is too large");
     const auto known = module_.symbols.find(name.text);
     if (space == Space::shared) {
-      if (known != module_.symbols.end()) return fail_at(name, "duplicate definition of '" + std::string(name.text) + "'");
+      if (known != module_.symbols.end())
+        return fail_at(name, "duplicate definition of '" + std::string(name.text) + "'");
       Variable variable{std::string(name.text), space, element * count, declaration.align, 0, open};
       if (variable.size > (1U << 30)) return fail_at(name, "array is too large");
       module_.symbols[name.text] = {SymbolKind::variable, static_cast<std::uint32_t>(syntax_.variables.size())};
@@ -339,10 +341,13 @@ bool Parser::global_variable(Space space, Declaration declaration) {
       std::size_t elements = 0;
       if (accept("=")) {
         if (!initializer(global, declaration.type, elements)) return false;
-        if (open) count = (elements + static_cast<std::size_t>(declaration.vector) - 1) / static_cast<std::size_t>(declaration.vector);
+        if (open)
+          count = (elements + static_cast<std::size_t>(declaration.vector) - 1) /
+                  static_cast<std::size_t>(declaration.vector);
       }
       global.size = element * count;
-      if (global.initial.size() > global.size) return fail_at(name, "too many initial values for '" + global.name + "'");
+      if (global.initial.size() > global.size)
+        return fail_at(name, "too many initial values for '" + global.name + "'");
       std::uint32_t index = static_cast<std::uint32_t>(syntax_.globals.size());
       if (known != module_.symbols.end()) {
         if (known->second.kind != SymbolKind::global || !syntax_.globals[known->second.index].is_extern) {
@@ -404,7 +409,8 @@ bool Parser::value(Value& out) {
     std::int64_t addend = 0;
     if (!constant(addend)) return false;
     const auto sum = static_cast<std::uint64_t>(out.addend);
-    out.addend = static_cast<std::int64_t>(minus ? sum - static_cast<std::uint64_t>(addend) : sum + static_cast<std::uint64_t>(addend));
+    out.addend = static_cast<std::int64_t>(minus ? sum - static_cast<std::uint64_t>(addend)
+                                                 : sum + static_cast<std::uint64_t>(addend));
   }
   return true;
 }
@@ -420,8 +426,7 @@ bool Parser::store_value(Global& global, Type type, std::size_t position, const 
     relocation.offset = offset;
     relocation.width = std::min<std::size_t>(width, 8);
     relocation.shift = std::max(value.mask_shift, 0);
-    relocation.target =
-        value.symbol.kind == SymbolKind::global ? RelocationTarget::global : RelocationTarget::function;
+    relocation.target = value.symbol.kind == SymbolKind::global ? RelocationTarget::global : RelocationTarget::function;
     relocation.index = value.symbol.index;
     relocation.addend = value.addend;
     global.relocations.push_back(relocation);
@@ -429,7 +434,8 @@ bool Parser::store_value(Global& global, Type type, std::size_t position, const 
   }
   std::uint64_t bits = value.bits;
   if (type == Type::f32 && !value.is_float32) {
-    const double wide = value.is_float64 ? std::bit_cast<double>(bits) : static_cast<double>(static_cast<std::int64_t>(bits));
+    const double wide =
+        value.is_float64 ? std::bit_cast<double>(bits) : static_cast<double>(static_cast<std::int64_t>(bits));
     bits = std::bit_cast<std::uint32_t>(static_cast<float>(wide));
   } else if (type == Type::f64 && value.is_float32) {
     bits = std::bit_cast<std::uint64_t>(static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits))));

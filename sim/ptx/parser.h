@@ -75,7 +75,10 @@ class Parser {
   bool constant(std::int64_t& out);
 
   // tokens
-  void take() { token_ = ahead_; ahead_ = lexer_.next(); }
+  void take() {
+    token_ = ahead_;
+    ahead_ = lexer_.next();
+  }
   bool expect(std::string_view punctuation);
   bool accept(std::string_view punctuation);
   bool fail(std::string message) { return fail_at(token_, std::move(message)); }
@@ -91,8 +94,13 @@ class Parser {
   ParseError error_;
   Scope module_;
   std::vector<Scope> scopes_;
-  struct PendingLabel { std::size_t scope_id; std::string_view name; Token at; std::uint32_t number; };
-  std::vector<std::uint32_t> scope_parents_;                                      // of every block of this function
+  struct PendingLabel {
+    std::size_t scope_id;
+    std::string_view name;
+    Token at;
+    std::uint32_t number;
+  };
+  std::vector<std::uint32_t> scope_parents_;                                       // of every block of this function
   std::vector<std::unordered_map<std::string_view, std::uint32_t>> scope_labels_;  // label → instruction
   std::vector<std::size_t> open_scopes_;
   std::vector<PendingLabel> pending_;

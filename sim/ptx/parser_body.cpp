@@ -87,7 +87,8 @@ bool Parser::label_directive(std::string_view label) {
     take();
     if (!parameter_list(prototype.parameters, SymbolKind::none, nullptr)) return false;
     while (token_.kind == TokenKind::directive) take();
-    scopes_.back().symbols[label] = {SymbolKind::prototype, static_cast<std::uint32_t>(function_->call_prototypes.size())};
+    scopes_.back().symbols[label] = {SymbolKind::prototype,
+                                     static_cast<std::uint32_t>(function_->call_prototypes.size())};
     function_->call_prototypes.push_back(std::move(prototype));
     return expect(";");
   }
@@ -288,8 +289,10 @@ bool Parser::operand(Operand& out) {
   bool negative = false;
   bool complement = false;
   while (token_.is("-") || token_.is("+") || token_.is("~")) {
-    if (token_.is("~")) complement = !complement;
-    else negative ^= token_.is("-");
+    if (token_.is("~"))
+      complement = !complement;
+    else
+      negative ^= token_.is("-");
     take();
   }
   if (token_.kind == TokenKind::integer) {
@@ -372,23 +375,57 @@ std::optional<std::uint32_t> special_register(std::string_view name) {
     Special special;
   };
   static constexpr Entry kEntries[] = {
-      {"%tid.x", Special::tid_x}, {"%tid.y", Special::tid_y}, {"%tid.z", Special::tid_z}, {"%tid", Special::tid_x},
-      {"%ntid.x", Special::ntid_x}, {"%ntid.y", Special::ntid_y}, {"%ntid.z", Special::ntid_z}, {"%ntid", Special::ntid_x},
-      {"%ctaid.x", Special::ctaid_x}, {"%ctaid.y", Special::ctaid_y}, {"%ctaid.z", Special::ctaid_z}, {"%ctaid", Special::ctaid_x},
-      {"%nctaid.x", Special::nctaid_x}, {"%nctaid.y", Special::nctaid_y}, {"%nctaid.z", Special::nctaid_z}, {"%nctaid", Special::nctaid_x},
-      {"%laneid", Special::laneid}, {"%warpid", Special::warpid}, {"%nwarpid", Special::nwarpid}, {"%smid", Special::smid},
-      {"%nsmid", Special::nsmid}, {"%gridid", Special::gridid}, {"%lanemask_eq", Special::lanemask_eq},
-      {"%lanemask_le", Special::lanemask_le}, {"%lanemask_lt", Special::lanemask_lt}, {"%lanemask_ge", Special::lanemask_ge},
-      {"%lanemask_gt", Special::lanemask_gt}, {"%clock", Special::clock}, {"%clock_hi", Special::clock_hi},
-      {"%clock64", Special::clock64}, {"%globaltimer", Special::globaltimer}, {"%globaltimer_lo", Special::globaltimer_lo},
-      {"%globaltimer_hi", Special::globaltimer_hi}, {"%dynamic_smem_size", Special::dynamic_smem_size},
-      {"%total_smem_size", Special::total_smem_size}, {"%cluster_ctaid.x", Special::zero}, {"%cluster_ctaid.y", Special::zero},
-      {"%cluster_ctaid.z", Special::zero}, {"%cluster_nctaid.x", Special::cluster_nctaid},
-      {"%cluster_nctaid.y", Special::cluster_nctaid}, {"%cluster_nctaid.z", Special::cluster_nctaid},
-      {"%cluster_ctarank", Special::zero}, {"%cluster_nctarank", Special::cluster_nctaid},
-      {"%clusterid.x", Special::ctaid_x}, {"%clusterid.y", Special::ctaid_y}, {"%clusterid.z", Special::ctaid_z},
-      {"%nclusterid.x", Special::nctaid_x}, {"%nclusterid.y", Special::nctaid_y}, {"%nclusterid.z", Special::nctaid_z},
-      {"%is_explicit_cluster", Special::zero}, {"%envreg0", Special::zero},
+      {"%tid.x", Special::tid_x},
+      {"%tid.y", Special::tid_y},
+      {"%tid.z", Special::tid_z},
+      {"%tid", Special::tid_x},
+      {"%ntid.x", Special::ntid_x},
+      {"%ntid.y", Special::ntid_y},
+      {"%ntid.z", Special::ntid_z},
+      {"%ntid", Special::ntid_x},
+      {"%ctaid.x", Special::ctaid_x},
+      {"%ctaid.y", Special::ctaid_y},
+      {"%ctaid.z", Special::ctaid_z},
+      {"%ctaid", Special::ctaid_x},
+      {"%nctaid.x", Special::nctaid_x},
+      {"%nctaid.y", Special::nctaid_y},
+      {"%nctaid.z", Special::nctaid_z},
+      {"%nctaid", Special::nctaid_x},
+      {"%laneid", Special::laneid},
+      {"%warpid", Special::warpid},
+      {"%nwarpid", Special::nwarpid},
+      {"%smid", Special::smid},
+      {"%nsmid", Special::nsmid},
+      {"%gridid", Special::gridid},
+      {"%lanemask_eq", Special::lanemask_eq},
+      {"%lanemask_le", Special::lanemask_le},
+      {"%lanemask_lt", Special::lanemask_lt},
+      {"%lanemask_ge", Special::lanemask_ge},
+      {"%lanemask_gt", Special::lanemask_gt},
+      {"%clock", Special::clock},
+      {"%clock_hi", Special::clock_hi},
+      {"%clock64", Special::clock64},
+      {"%globaltimer", Special::globaltimer},
+      {"%globaltimer_lo", Special::globaltimer_lo},
+      {"%globaltimer_hi", Special::globaltimer_hi},
+      {"%dynamic_smem_size", Special::dynamic_smem_size},
+      {"%total_smem_size", Special::total_smem_size},
+      {"%cluster_ctaid.x", Special::zero},
+      {"%cluster_ctaid.y", Special::zero},
+      {"%cluster_ctaid.z", Special::zero},
+      {"%cluster_nctaid.x", Special::cluster_nctaid},
+      {"%cluster_nctaid.y", Special::cluster_nctaid},
+      {"%cluster_nctaid.z", Special::cluster_nctaid},
+      {"%cluster_ctarank", Special::zero},
+      {"%cluster_nctarank", Special::cluster_nctaid},
+      {"%clusterid.x", Special::ctaid_x},
+      {"%clusterid.y", Special::ctaid_y},
+      {"%clusterid.z", Special::ctaid_z},
+      {"%nclusterid.x", Special::nctaid_x},
+      {"%nclusterid.y", Special::nctaid_y},
+      {"%nclusterid.z", Special::nctaid_z},
+      {"%is_explicit_cluster", Special::zero},
+      {"%envreg0", Special::zero},
   };
   for (const Entry& entry : kEntries) {
     if (entry.name == name) return static_cast<std::uint32_t>(entry.special);

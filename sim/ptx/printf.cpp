@@ -70,23 +70,32 @@ std::string format_device(std::string_view format, const std::function<std::uint
     int longs = 0;
     int shorts = 0;
     for (; i < format.size() && std::string_view("hlLqjzt").contains(format[i]); ++i) {
-      if (format[i] == 'h') ++shorts;
-      else longs += 1;
+      if (format[i] == 'h')
+        ++shorts;
+      else
+        longs += 1;
     }
     if (i >= format.size()) {
       out += format.substr(begin);
       break;
     }
     switch (const char type = format[i]; type) {
-      case '%': out.push_back('%'); break;
-      case 'd': case 'i': {
-        auto value = longs > 0 ? static_cast<std::int64_t>(argument(8)) : static_cast<std::int64_t>(static_cast<std::int32_t>(argument(4)));
+      case '%':
+        out.push_back('%');
+        break;
+      case 'd':
+      case 'i': {
+        auto value = longs > 0 ? static_cast<std::int64_t>(argument(8))
+                               : static_cast<std::int64_t>(static_cast<std::int32_t>(argument(4)));
         if (shorts == 1) value = static_cast<std::int16_t>(value);
         if (shorts >= 2) value = static_cast<std::int8_t>(value);
         out += one(flags, width, precision, "lld", static_cast<long long>(value));
         break;
       }
-      case 'u': case 'o': case 'x': case 'X': {
+      case 'u':
+      case 'o':
+      case 'x':
+      case 'X': {
         std::uint64_t value = argument(longs > 0 ? 8 : 4);
         if (shorts == 1) value &= 0xffff;
         if (shorts >= 2) value &= 0xff;
@@ -94,12 +103,21 @@ std::string format_device(std::string_view format, const std::function<std::uint
         out += one(flags, width, precision, spec, static_cast<unsigned long long>(value));
         break;
       }
-      case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': case 'a': case 'A': {
+      case 'f':
+      case 'F':
+      case 'e':
+      case 'E':
+      case 'g':
+      case 'G':
+      case 'a':
+      case 'A': {
         const char spec[] = {type, '\0'};
         out += one(flags, width, precision, spec, std::bit_cast<double>(argument(8)));
         break;
       }
-      case 'c': out += padded(std::string(1, static_cast<char>(argument(4))), flags, width); break;
+      case 'c':
+        out += padded(std::string(1, static_cast<char>(argument(4))), flags, width);
+        break;
       case 's': {
         std::string value = text(argument(8));
         if (precision >= 0) value = value.substr(0, static_cast<std::size_t>(precision));
@@ -112,7 +130,9 @@ std::string format_device(std::string_view format, const std::function<std::uint
         out += padded(std::string(buffer, static_cast<std::size_t>(n)), flags, width);
         break;
       }
-      default: out += format.substr(begin, i - begin + 1); break;
+      default:
+        out += format.substr(begin, i - begin + 1);
+        break;
     }
   }
   return out;

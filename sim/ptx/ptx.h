@@ -18,8 +18,8 @@
 // parse() checks and decodes a whole module once; what it returns is immutable and may be run from any number of
 // threads at the same time. run() executes one launch to its end on the calling thread (and on helpers it starts and
 // joins itself, when RunOptions::threads allows). Device memory belongs to the caller: an address in a kernel is a host
-// address, and Memory says which of them may be touched. Nothing here throws, and no kernel can touch a byte outside the
-// ranges Memory names.
+// address, and Memory says which of them may be touched. Nothing here throws, and no kernel can touch a byte outside
+// the ranges Memory names.
 namespace tensor_fusion::sim::ptx {
 
 struct ParseError {
@@ -53,10 +53,10 @@ struct Kernel {
   std::size_t local_bytes = 0;   // per thread, all callees included
   std::optional<std::array<std::uint32_t, 3>> maxntid;
   std::optional<std::array<std::uint32_t, 3>> reqntid;
-  int registers = 0;               // estimate: 32-bit registers live at once
-  bool effect_free = false;        // no memory effect, no loop, cannot fail: a launch may be skipped
+  int registers = 0;         // estimate: 32-bit registers live at once
+  bool effect_free = false;  // no memory effect, no loop, cannot fail: a launch may be skipped
   bool uses_dynamic_shared = false;
-  std::size_t index = 0;           // position in Module::kernels()
+  std::size_t index = 0;  // position in Module::kernels()
 };
 
 enum class GlobalSpace : std::uint8_t { global, constant };
@@ -67,7 +67,7 @@ struct Relocation {
   std::size_t width = 8;   // bytes written there
   int shift = 0;           // the address is shifted right by so many bits first: a width of 1 stores one byte of it
   RelocationTarget target = RelocationTarget::global;
-  std::size_t index = 0;   // global: position in Module::globals(); function: function number
+  std::size_t index = 0;  // global: position in Module::globals(); function: function number
   std::int64_t addend = 0;
 };
 
@@ -76,8 +76,8 @@ struct Global {
   GlobalSpace space = GlobalSpace::global;
   std::size_t size = 0;
   std::size_t align = 1;
-  bool is_extern = false;  // declared only: the caller must supply the address of another module's
-  bool visible = false;    // .visible, .weak or .common: found by name
+  bool is_extern = false;          // declared only: the caller must supply the address of another module's
+  bool visible = false;            // .visible, .weak or .common: found by name
   std::vector<std::byte> initial;  // may be shorter than size: the rest is zero
   std::vector<Relocation> relocations;
 };
@@ -98,11 +98,12 @@ class Module {
   [[nodiscard]] std::span<const Global> globals() const;
   [[nodiscard]] const Kernel* find_kernel(std::string_view name) const;
   [[nodiscard]] const Global* find_global(std::string_view name) const;
-  [[nodiscard]] int target() const;      // 75 for sm_75
+  [[nodiscard]] int target() const;       // 75 for sm_75
   [[nodiscard]] int isa_version() const;  // 63 for .version 6.3
 
   // All `size` bytes a global starts with, references to other globals resolved; `addresses` is parallel to globals().
-  [[nodiscard]] std::vector<std::byte> initial_bytes(std::size_t global, std::span<const std::uint64_t> addresses) const;
+  [[nodiscard]] std::vector<std::byte> initial_bytes(std::size_t global,
+                                                     std::span<const std::uint64_t> addresses) const;
 
   [[nodiscard]] const ModuleBody& body() const { return *body_; }
 
@@ -144,11 +145,11 @@ struct Launch {
 };
 
 struct RunOptions {
-  const std::atomic<bool>* cancel = nullptr;      // polled; true ends the run with Status::cancelled
-  std::uint64_t max_thread_instructions = 0;      // watchdog; 0 = none
-  std::function<void(std::string_view)> print;    // text of printf and assert; called from any thread, one at a time
-  int threads = 1;                                // cores this run may use
-  std::uint32_t multiprocessors = 132;            // what %nsmid says
+  const std::atomic<bool>* cancel = nullptr;    // polled; true ends the run with Status::cancelled
+  std::uint64_t max_thread_instructions = 0;    // watchdog; 0 = none
+  std::function<void(std::string_view)> print;  // text of printf and assert; called from any thread, one at a time
+  int threads = 1;                              // cores this run may use
+  std::uint32_t multiprocessors = 132;          // what %nsmid says
 };
 
 enum class Status : std::uint8_t {
@@ -158,7 +159,7 @@ enum class Status : std::uint8_t {
   trap,
   assert_failed,
   illegal_instruction,
-  timeout,    // watchdog, or a barrier nobody can leave
+  timeout,  // watchdog, or a barrier nobody can leave
   cancelled,
   bad_launch  // sizes that cannot run; nothing was executed
 };

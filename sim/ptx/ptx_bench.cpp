@@ -1,10 +1,9 @@
 // How fast kernels run on one core: thread instructions a second, and host instructions for each of them.
-#include <ctime>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 
 #include "sim/ptx/test_device.h"
@@ -18,21 +17,23 @@ double cpu_s() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Host instructions for each thread instruction of a kernel, counted by callgrind: the difference between a process that
-// runs it once and one that runs it three times. Callgrind knows AVX2 but not AVX-512, so this is the AVX2 path's figure.
-// NaN without valgrind.
+// Host instructions for each thread instruction of a kernel, counted by callgrind: the difference between a process
+// that runs it once and one that runs it three times. Callgrind knows AVX2 but not AVX-512, so this is the AVX2 path's
+// figure. NaN without valgrind.
 double host_instructions(const std::string& kernel) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   double collected[2] = {0, 0};
   double executed = 0;
   for (const int index : {0, 1}) {
-    const std::string command = "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' --run " + kernel + (index == 0 ? " 1" : " 3") + " 2>&1";
+    const std::string command = "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' --run " +
+                                kernel + (index == 0 ? " 1" : " 3") + " 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
     if (pipe == nullptr) return std::nan("");
     char line[512];
     while (std::fgets(line, sizeof line, pipe) != nullptr) {
       if (const char* at = std::strstr(line, "Collected : ")) collected[index] = std::strtod(at + 12, nullptr);
-      if (const char* at = std::strstr(line, "executed ")) executed = std::strtod(at + 9, nullptr) - (index == 1 ? executed : 0);
+      if (const char* at = std::strstr(line, "executed "))
+        executed = std::strtod(at + 9, nullptr) - (index == 1 ? executed : 0);
     }
     if (pclose(pipe) != 0) return std::nan("");
   }
@@ -69,7 +70,8 @@ Figures measure(const Body& body, double seconds) {
 
 Figures row(const char* name, const char* key, Figures f) {
   f.host = host_instructions(key);
-  std::printf("%-18s %6.2f G thread instructions/s   %5.3f host instructions for each (callgrind, AVX2)\n", name, f.thread_instructions / f.cpu * 1e-9, f.host);
+  std::printf("%-18s %6.2f G thread instructions/s   %5.3f host instructions for each (callgrind, AVX2)\n", name,
+              f.thread_instructions / f.cpu * 1e-9, f.host);
   std::fflush(stdout);
   return f;
 }
@@ -93,7 +95,8 @@ class Perceptron {
   Perceptron() : device_(TestDevice::file("mlp.ptx")) {
     const auto random = [&](std::size_t n, float scale) {
       std::vector<float> values(n);
-      for (float& value : values) value = scale * (static_cast<float>((seed_ = seed_ * 1664525U + 1013904223U) >> 8) / 8388608.0F - 1.0F);
+      for (float& value : values)
+        value = scale * (static_cast<float>((seed_ = seed_ * 1664525U + 1013904223U) >> 8) / 8388608.0F - 1.0F);
       return device_.upload(values);
     };
     x_ = random(std::size_t{kRows} * kInputs, 1.0F);
@@ -101,7 +104,8 @@ class Perceptron {
     const auto x = device_.download<float>(x_, std::size_t{kRows} * kInputs);
     for (std::size_t i = 0; i < kRows; ++i) labels[i] = (x[i * kInputs] > 0 ? 1 : 0) + (x[i * kInputs + 1] > 0 ? 2 : 0);
     labels_ = device_.upload(labels);
-    for (const auto& [n, scale] : {std::pair{kInputs * kHidden, 0.125F}, {kHidden, 0.0F}, {kHidden * kClasses, 0.09F}, {kClasses, 0.0F}}) {
+    for (const auto& [n, scale] :
+         {std::pair{kInputs * kHidden, 0.125F}, {kHidden, 0.0F}, {kHidden * kClasses, 0.09F}, {kClasses, 0.0F}}) {
       const auto count = static_cast<std::size_t>(n);
       weights_.push_back({n, random(count, scale), random(count, 0), random(count, 0), random(count, 0)});
     }
@@ -159,7 +163,8 @@ class Workload {
   Outcome run(const std::string& kernel) {
     const auto count = static_cast<int>(n_ * n_);
     if (kernel == "vector_add") return device_.launch(kernel, {n_ * n_ / 256, 1, 1}, {256, 1, 1}, out_, a_, b_, count);
-    if (kernel == "elementwise") return device_.launch(kernel, {n_ * n_ / 1024, 1, 1}, {256, 1, 1}, out_, a_, b_, count);
+    if (kernel == "elementwise")
+      return device_.launch(kernel, {n_ * n_ / 1024, 1, 1}, {256, 1, 1}, out_, a_, b_, count);
     if (kernel == "reduce") return device_.launch(kernel, {64, 1, 1}, {256, 1, 1}, out_, a_, count);
     if (kernel == "softmax") return device_.launch(kernel, {n_ / 2, 1, 1}, {256, 1, 1}, out_, a_, static_cast<int>(n_));
     const std::uint32_t blocks = kernel == "matmul_tiled" ? n_ / 16 : n_ / 64;
@@ -194,7 +199,8 @@ int benchmark(double seconds) {
   row("reduce", "reduce", measure([&] { return large.run("reduce"); }, seconds));
   row("softmax", "softmax", measure([&] { return large.run("softmax"); }, seconds));
   counted.push_back(row("matmul, shared", "matmul_tiled", measure([&] { return small.run("matmul_tiled"); }, seconds)));
-  counted.push_back(row("matmul, registers", "matmul_registers", measure([&] { return small.run("matmul_registers"); }, seconds)));
+  counted.push_back(
+      row("matmul, registers", "matmul_registers", measure([&] { return small.run("matmul_registers"); }, seconds)));
 
   Perceptron network;
   const float loss_begin = (static_cast<void>(network.step()), network.loss());
@@ -216,7 +222,8 @@ int benchmark(double seconds) {
     rate += f.thread_instructions / f.cpu / static_cast<double>(counted.size());
     host += f.host / static_cast<double>(counted.size());
   }
-  std::printf("bench ptx: thread_instructions_per_s=%.3g host_per_thread_instruction=%.3f mlp100_cpu_s=%.3f\n", rate, host, mlp.cpu);
+  std::printf("bench ptx: thread_instructions_per_s=%.3g host_per_thread_instruction=%.3f mlp100_cpu_s=%.3f\n", rate,
+              host, mlp.cpu);
   return 0;
 }
 

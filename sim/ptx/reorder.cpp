@@ -1,5 +1,5 @@
-// Puts a function's blocks into an order in which every loop is one piece and every block lies behind those that lead to
-// it. The machine runs the lowest instruction first, so lanes that part meet again at the next block they share; a
+// Puts a function's blocks into an order in which every loop is one piece and every block lies behind those that lead
+// to it. The machine runs the lowest instruction first, so lanes that part meet again at the next block they share; a
 // compiler's own order (a loop's join in front of its body, say) would let them run past each other.
 #include <algorithm>
 #include <limits>
@@ -63,9 +63,15 @@ class WeakOrder {
 
 bool falls_through(const Op& op) {
   switch (op.kind) {
-    case InsKind::branch: return op.guard != kNoReg;
-    case InsKind::branch_index: case InsKind::ret: case InsKind::exit: case InsKind::trap: return false;
-    default: return true;
+    case InsKind::branch:
+      return op.guard != kNoReg;
+    case InsKind::branch_index:
+    case InsKind::ret:
+    case InsKind::exit:
+    case InsKind::trap:
+      return false;
+    default:
+      return true;
   }
 }
 

@@ -34,14 +34,16 @@ bool find_range(ExecFrame& frame, std::uint64_t address, std::uint64_t bytes, bo
   return false;
 }
 
-std::byte* resolve(ExecFrame& frame, const Ins& ins, std::uint64_t address, std::uint32_t lane, std::uint32_t bytes, bool write, int space) {
+std::byte* resolve(ExecFrame& frame, const Ins& ins, std::uint64_t address, std::uint32_t lane, std::uint32_t bytes,
+                   bool write, int space) {
   static_cast<void>(ins);
   if ((address & (bytes - 1)) != 0) return fault(frame, Status::misaligned_address, address);
   auto where = static_cast<AddressSpace>(space);
   if (where == AddressSpace::generic) {
     where = AddressSpace::global;
-    constexpr std::pair<std::uint64_t, AddressSpace> kWindows[] = {
-        {kSharedWindow, AddressSpace::shared}, {kLocalWindow, AddressSpace::local}, {kParamWindow, AddressSpace::param}};
+    constexpr std::pair<std::uint64_t, AddressSpace> kWindows[] = {{kSharedWindow, AddressSpace::shared},
+                                                                   {kLocalWindow, AddressSpace::local},
+                                                                   {kParamWindow, AddressSpace::param}};
     for (const auto& [window, of] : kWindows) {
       if ((address & kWindowMask) == window) {
         where = of;
@@ -61,7 +63,8 @@ std::byte* resolve(ExecFrame& frame, const Ins& ins, std::uint64_t address, std:
     case AddressSpace::param:
       if (!within(frame.param_bytes) || write) return fault(frame, Status::illegal_address, kParamWindow + address);
       return const_cast<std::byte*>(frame.params) + address;
-    default: break;
+    default:
+      break;
   }
   RangeSlot slot;
   if (!find_range(frame, address, bytes, write, slot)) return nullptr;

@@ -20,7 +20,8 @@ struct Mode {
 constexpr Mode kModes[] = {{"rn", FE_TONEAREST}, {"rz", FE_TOWARDZERO}, {"rm", FE_DOWNWARD}, {"rp", FE_UPWARD}};
 constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2, Isa::avx512};
 
-template <class T> using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
 template <class T>
 bool same(T x, T y) {
@@ -52,7 +53,8 @@ void check(const std::string& code, int sources, bool ftz, bool sat, int mode, I
     if (sat) r = r > T{0} ? std::min(T{r}, T{1}) : T{0};
     if (!same(T{r}, d[i])) {
       ++wrong;
-      ADD_FAILURE() << code << " of " << T{x} << ' ' << T{y} << ' ' << T{z} << " gave " << d[i] << " instead of " << T{r};
+      ADD_FAILURE() << code << " of " << T{x} << ' ' << T{y} << ' ' << T{z} << " gave " << d[i] << " instead of "
+                    << T{r};
     }
   }
 }
@@ -63,13 +65,18 @@ void check_all(const std::string& type) {
     for (const Mode& mode : kModes) {
       for (const int variant : {0, 1, 2}) {
         if (variant != 0 && type != "f32") continue;
-        const std::string suffix = std::string(mode.name) + (variant == 1 ? ".ftz." : variant == 2 ? ".ftz.sat." : ".") + type;
+        const std::string suffix = std::string(mode.name) +
+                                   (variant == 1   ? ".ftz."
+                                    : variant == 2 ? ".ftz.sat."
+                                                   : ".") +
+                                   type;
         const bool ftz = variant != 0;
         const bool sat = variant == 2;
         check<T>("add." + suffix + " %d, %a, %b;", 2, ftz, sat, mode.host, isa, [](T x, T y, T) { return x + y; });
         check<T>("sub." + suffix + " %d, %a, %b;", 2, ftz, sat, mode.host, isa, [](T x, T y, T) { return x - y; });
         check<T>("mul." + suffix + " %d, %a, %b;", 2, ftz, sat, mode.host, isa, [](T x, T y, T) { return x * y; });
-        check<T>("fma." + suffix + " %d, %a, %b, %c;", 3, ftz, sat, mode.host, isa, [](T x, T y, T z) { return std::fma(x, y, z); });
+        check<T>("fma." + suffix + " %d, %a, %b, %c;", 3, ftz, sat, mode.host, isa,
+                 [](T x, T y, T z) { return std::fma(x, y, z); });
         if (sat) continue;
         check<T>("div." + suffix + " %d, %a, %b;", 2, ftz, false, mode.host, isa, [](T x, T y, T) { return x / y; });
         check<T>("rcp." + suffix + " %d, %a;", 1, ftz, false, mode.host, isa, [](T x, T, T) { return T{1} / x; });
@@ -110,7 +117,8 @@ struct Narrow {
     }
     const auto below = static_cast<long double>(value(low));
     if (below == m) return sign | low;
-    const auto above = static_cast<long double>(high == infinity() ? 2 * value(high - 1) - value(high - 2) : value(high));
+    const auto above =
+        static_cast<long double>(high == infinity() ? 2 * value(high - 1) - value(high - 2) : value(high));
     bool up = false;
     if (mode == FE_TONEAREST) up = m - below > above - m || (m - below == above - m && (low & 1) != 0);
     if (mode == FE_UPWARD) up = !negative;
@@ -124,7 +132,8 @@ constexpr Narrow kBrain{"bf16", 7, 8};
 long double widened(const Narrow& type, std::uint16_t bits) {
   const std::uint32_t magnitude = bits & 0x7fffU;
   if (magnitude > type.infinity()) return std::numeric_limits<long double>::quiet_NaN();
-  const long double m = magnitude == type.infinity() ? std::numeric_limits<long double>::infinity() : static_cast<long double>(type.value(magnitude));
+  const long double m = magnitude == type.infinity() ? std::numeric_limits<long double>::infinity()
+                                                     : static_cast<long double>(type.value(magnitude));
   return (bits & 0x8000) != 0 ? -m : m;
 }
 
@@ -150,7 +159,8 @@ TEST(Rounding, f16_and_bf16_arithmetic_rounds_once) {
           const auto want = static_cast<std::uint16_t>(type.round(exact, FE_TONEAREST));
           if (same_half(type, want, d[i])) continue;
           ++wrong;
-          ADD_FAILURE() << code << " of " << std::hex << a[i] << ' ' << b[i] << ' ' << c[i] << " gave " << d[i] << " instead of " << want;
+          ADD_FAILURE() << code << " of " << std::hex << a[i] << ' ' << b[i] << ' ' << c[i] << " gave " << d[i]
+                        << " instead of " << want;
         }
       };
       const std::string name = type.name;
@@ -175,7 +185,8 @@ TEST(Rounding, fused_bf16_sees_what_lies_far_below_a_tie) {
   const std::vector<std::uint16_t> a{0x3f81, 0x3f81};  // 1 + 2^-7
   const std::vector<std::uint16_t> b{0x4040, 0x4040};  // 3: the product 3 + 3·2^-7 = 3.0234375 lies half way
   const std::vector<std::uint16_t> c{0x0400, 0x8400};  // ± a tiny number
-  const auto d = apply<std::uint16_t, std::uint16_t, std::uint16_t, std::uint16_t>("fma.rn.bf16 %d, %a, %b, %c;", a, b, c);
+  const auto d =
+      apply<std::uint16_t, std::uint16_t, std::uint16_t, std::uint16_t>("fma.rn.bf16 %d, %a, %b, %c;", a, b, c);
   EXPECT_EQ(d, (std::vector<std::uint16_t>{0x4042, 0x4041}));
 }
 
@@ -185,18 +196,21 @@ TEST(Rounding, conversions_to_narrow_types_in_every_mode) {
       for (const Mode& mode : kModes) {
         const auto check_from = [&](const auto& a, const std::string& from) {
           std::string error;
-          const auto d = apply<std::uint16_t>("cvt." + std::string(mode.name) + "." + type.name + "." + from + " %d, %a;", a, a, a, isa, &error);
+          const auto d = apply<std::uint16_t>(
+              "cvt." + std::string(mode.name) + "." + type.name + "." + from + " %d, %a;", a, a, a, isa, &error);
           ASSERT_EQ(d.size(), a.size()) << error;
           int wrong = 0;
           for (std::size_t i = 0; i < a.size() && wrong < 3; ++i) {
             const auto want = static_cast<std::uint16_t>(type.round(static_cast<long double>(a[i]), mode.host));
             if (same_half(type, want, d[i])) continue;
             ++wrong;
-            ADD_FAILURE() << mode.name << ' ' << type.name << " from " << from << ' ' << a[i] << " gave " << std::hex << d[i] << " instead of " << want;
+            ADD_FAILURE() << mode.name << ' ' << type.name << " from " << from << ' ' << a[i] << " gave " << std::hex
+                          << d[i] << " instead of " << want;
           }
         };
         auto singles = random_bits<float>(kCount, 7);
-        for (std::size_t i = 0; i < singles.size(); i += 2) singles[i] = std::ldexp(static_cast<float>(static_cast<int>(i) - 20000), -static_cast<int>(i % 30));
+        for (std::size_t i = 0; i < singles.size(); i += 2)
+          singles[i] = std::ldexp(static_cast<float>(static_cast<int>(i) - 20000), -static_cast<int>(i % 30));
         check_from(singles, "f32");
         check_from(random_bits<double>(kCount, 8), "f64");
         check_from(random_bits<std::int32_t>(kCount, 9), "s32");
@@ -218,18 +232,21 @@ void check_to_integer(const std::string& to, const std::string& from) {
                       {"rmi", [](long double x) { return std::floor(x); }},
                       {"rpi", [](long double x) { return std::ceil(x); }}};
   auto a = random_bits<From>(kCount, 12);
-  for (std::size_t i = 0; i < a.size(); i += 3) a[i] = static_cast<From>(static_cast<double>(static_cast<int>(i) - 20000) / 2.0);
+  for (std::size_t i = 0; i < a.size(); i += 3)
+    a[i] = static_cast<From>(static_cast<double>(static_cast<int>(i) - 20000) / 2.0);
   for (const Isa isa : kIsas) {
     for (const Way& way : ways) {
       std::string error;
-      const auto d = apply<To>(std::string("cvt.") + way.name + "." + to + "." + from + " %d, %a;", a, a, a, isa, &error);
+      const auto d =
+          apply<To>(std::string("cvt.") + way.name + "." + to + "." + from + " %d, %a;", a, a, a, isa, &error);
       ASSERT_EQ(d.size(), a.size()) << error;
       for (std::size_t i = 0; i < a.size(); ++i) {
         const long double whole = way.round(static_cast<long double>(a[i]));
         To want = 0;
         if (!std::isnan(whole)) {
-          want = whole >= static_cast<long double>(std::numeric_limits<To>::max()) ? std::numeric_limits<To>::max()
-                 : whole <= static_cast<long double>(std::numeric_limits<To>::min()) ? std::numeric_limits<To>::min() : static_cast<To>(whole);
+          want = whole >= static_cast<long double>(std::numeric_limits<To>::max())   ? std::numeric_limits<To>::max()
+                 : whole <= static_cast<long double>(std::numeric_limits<To>::min()) ? std::numeric_limits<To>::min()
+                                                                                     : static_cast<To>(whole);
         }
         ASSERT_EQ(d[i], want) << way.name << ' ' << to << " from " << a[i];
       }
@@ -253,14 +270,16 @@ void check_from_integer(const std::string& to, const std::string& from) {
   for (const Isa isa : kIsas) {
     for (const Mode& mode : kModes) {
       std::string error;
-      const auto d = apply<To>(std::string("cvt.") + mode.name + "." + to + "." + from + " %d, %a;", a, a, a, isa, &error);
+      const auto d =
+          apply<To>(std::string("cvt.") + mode.name + "." + to + "." + from + " %d, %a;", a, a, a, isa, &error);
       ASSERT_EQ(d.size(), a.size()) << error;
       for (std::size_t i = 0; i < a.size(); ++i) {
         const volatile From x = a[i];
         std::fesetround(mode.host);
         const volatile To want = static_cast<To>(x);
         std::fesetround(FE_TONEAREST);
-        ASSERT_TRUE(same(To{want}, d[i])) << mode.name << ' ' << to << " from " << from << ' ' << a[i] << ": " << d[i] << " instead of " << To{want};
+        ASSERT_TRUE(same(To{want}, d[i]))
+            << mode.name << ' ' << to << " from " << from << ' ' << a[i] << ": " << d[i] << " instead of " << To{want};
       }
     }
   }
@@ -286,9 +305,13 @@ TEST(Rounding, approximate_functions_stay_close_to_the_exact_ones) {
       ASSERT_EQ(d.size(), a.size());
       for (std::size_t i = 0; i < a.size(); ++i) {
         const double want = reference(static_cast<double>(a[i]));
-        if (std::isnan(want)) ASSERT_TRUE(std::isnan(d[i])) << code << ' ' << a[i];
-        else if (std::isinf(want)) ASSERT_EQ(static_cast<double>(d[i]), want);
-        else ASSERT_NEAR(static_cast<double>(d[i]), want, tolerance * std::max(std::abs(want), 1e-3)) << code << ' ' << a[i];
+        if (std::isnan(want))
+          ASSERT_TRUE(std::isnan(d[i])) << code << ' ' << a[i];
+        else if (std::isinf(want))
+          ASSERT_EQ(static_cast<double>(d[i]), want);
+        else
+          ASSERT_NEAR(static_cast<double>(d[i]), want, tolerance * std::max(std::abs(want), 1e-3))
+              << code << ' ' << a[i];
       }
       if (first.empty()) first = d;
       ASSERT_EQ(std::memcmp(first.data(), d.data(), d.size() * 4), 0) << code << ": instruction sets differ";

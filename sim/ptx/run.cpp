@@ -9,9 +9,9 @@ namespace {
 constexpr std::uint32_t kTargetLanes = 256;
 constexpr std::uint32_t kMaxBlockThreads = 1024;
 constexpr std::uint64_t kPatience = 2'000'000;      // steps of one batch before others get a turn
-constexpr std::uint64_t kSlice = 20'000;             // the same when blocks may wait for each other
-constexpr std::size_t kMaxLiveBatches = 256;         // started beside one that does not end
-constexpr std::uint64_t kWorthThreads = 2'000'000;   // thread instructions
+constexpr std::uint64_t kSlice = 20'000;            // the same when blocks may wait for each other
+constexpr std::size_t kMaxLiveBatches = 256;        // started beside one that does not end
+constexpr std::uint64_t kWorthThreads = 2'000'000;  // thread instructions
 
 // One thread's share of a run.
 class Worker {
@@ -131,22 +131,32 @@ void merge(Outcome& into, const Outcome& from) {
 
 std::string_view status_name(Status status) {
   switch (status) {
-    case Status::ok: return "ok";
-    case Status::illegal_address: return "illegal address";
-    case Status::misaligned_address: return "misaligned address";
-    case Status::trap: return "trap";
-    case Status::assert_failed: return "assert failed";
-    case Status::illegal_instruction: return "illegal instruction";
-    case Status::timeout: return "timeout";
-    case Status::cancelled: return "cancelled";
-    case Status::bad_launch: return "bad launch";
+    case Status::ok:
+      return "ok";
+    case Status::illegal_address:
+      return "illegal address";
+    case Status::misaligned_address:
+      return "misaligned address";
+    case Status::trap:
+      return "trap";
+    case Status::assert_failed:
+      return "assert failed";
+    case Status::illegal_instruction:
+      return "illegal instruction";
+    case Status::timeout:
+      return "timeout";
+    case Status::cancelled:
+      return "cancelled";
+    case Status::bad_launch:
+      return "bad launch";
   }
   return "unknown";
 }
 
 Outcome run(const Launch& launch, Memory& memory, const RunOptions& options) {
   Outcome outcome;
-  if (launch.image == nullptr || launch.image->module == nullptr || launch.kernel == nullptr || !acceptable(launch, *launch.kernel)) {
+  if (launch.image == nullptr || launch.image->module == nullptr || launch.kernel == nullptr ||
+      !acceptable(launch, *launch.kernel)) {
     outcome.status = Status::bad_launch;
     return outcome;
   }
@@ -166,7 +176,8 @@ Outcome run(const Launch& launch, Memory& memory, const RunOptions& options) {
   run.local_bytes = (program.local_bytes + 15) / 16 * 16;
   const bool whole_warps = program.uses_warps || run.shared_bytes != 0;
   run.block_lanes = whole_warps ? (run.block_threads + kWarp - 1) / kWarp * kWarp : run.block_threads;
-  run.blocks_per_batch = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTargetLanes / run.block_lanes, 1, run.blocks));
+  run.blocks_per_batch =
+      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTargetLanes / run.block_lanes, 1, run.blocks));
   run.lanes = (run.blocks_per_batch * run.block_lanes + kWarp - 1) / kWarp * kWarp;
   run.batches = (run.blocks + run.blocks_per_batch - 1) / run.blocks_per_batch;
   run.linked = &body.linked(launch.kernel->index, run.lanes);

@@ -19,7 +19,18 @@ inline constexpr std::uint32_t kNoIndex = 0xffffffffU;
 enum class Space : std::uint8_t { none, reg, param, global, constant, shared, local, frame };
 
 enum class SymbolKind : std::uint8_t {
-  none, reg, special, variable, parameter, result, global, function, label, sink, prototype, targets
+  none,
+  reg,
+  special,
+  variable,
+  parameter,
+  result,
+  global,
+  function,
+  label,
+  sink,
+  prototype,
+  targets
 };
 
 struct Symbol {
@@ -31,22 +42,22 @@ enum class OperandKind : std::uint8_t { symbol, integer, float32, float64, vecto
 
 struct Operand {
   OperandKind kind = OperandKind::integer;
-  Symbol symbol;                 // symbol, or the base of an address (none: absolute)
-  std::uint64_t bits = 0;        // immediate
-  std::int64_t offset = 0;       // of an address, or of symbol+offset
-  bool inverted = false;         // !%p
+  Symbol symbol;                    // symbol, or the base of an address (none: absolute)
+  std::uint64_t bits = 0;           // immediate
+  std::int64_t offset = 0;          // of an address, or of symbol+offset
+  bool inverted = false;            // !%p
   std::uint32_t second = kNoIndex;  // %p|%q: the register behind the bar
-  std::vector<Operand> elements; // vector and list
+  std::vector<Operand> elements;    // vector and list
   std::string_view text;
   int line = 0;
   int column = 0;
 };
 
 struct Instruction {
-  std::string_view opcode;               // "ld.global.f32"
-  std::vector<std::string_view> parts;   // "ld", "global", "f32"
+  std::string_view opcode;              // "ld.global.f32"
+  std::vector<std::string_view> parts;  // "ld", "global", "f32"
   std::vector<Operand> operands;
-  std::uint32_t guard = kNoIndex;        // register
+  std::uint32_t guard = kNoIndex;  // register
   bool guard_inverted = false;
   int line = 0;
   int column = 0;
@@ -58,8 +69,8 @@ struct Variable {
   Space space = Space::none;
   std::size_t size = 0;
   std::size_t align = 1;
-  std::size_t offset = 0;   // in its space; frame: in the function's frame
-  bool dynamic = false;     // extern shared array without a size
+  std::size_t offset = 0;  // in its space; frame: in the function's frame
+  bool dynamic = false;    // extern shared array without a size
 };
 
 struct Prototype {
@@ -76,10 +87,10 @@ struct Function {
   std::optional<std::array<std::uint32_t, 3>> maxntid;
   std::optional<std::array<std::uint32_t, 3>> reqntid;
   std::vector<Type> registers;
-  std::vector<std::uint32_t> variables;    // those declared inside, positions in Syntax::variables
+  std::vector<std::uint32_t> variables;  // those declared inside, positions in Syntax::variables
   std::vector<Prototype> call_prototypes;
   std::vector<std::vector<std::uint32_t>> branch_targets;  // label numbers
-  std::vector<std::uint32_t> labels;       // label number → instruction number
+  std::vector<std::uint32_t> labels;                       // label number → instruction number
   std::vector<std::string_view> label_names;
   std::vector<Instruction> instructions;
   int line = 0;

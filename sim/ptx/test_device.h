@@ -73,7 +73,8 @@ class TestDevice : public Memory {
   }
 
   template <class... Args>
-  Outcome launch(const std::string& kernel, std::array<std::uint32_t, 3> grid, std::array<std::uint32_t, 3> block, Args... args) {
+  Outcome launch(const std::string& kernel, std::array<std::uint32_t, 3> grid, std::array<std::uint32_t, 3> block,
+                 Args... args) {
     Launch launch;
     launch.image = &image;
     if (image.module == nullptr) return Outcome{.status = Status::bad_launch};

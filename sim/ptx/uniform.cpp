@@ -17,7 +17,8 @@ class Uniformity {
     for (bool changed = true; changed;) {
       changed = false;
       for (std::uint32_t b = 0; b < flow_.blocks.size(); ++b) {
-        for (std::uint32_t i = flow_.blocks[b].begin; i < flow_.blocks[b].end; ++i) changed |= visit(program_.ops[i], b);
+        for (std::uint32_t i = flow_.blocks[b].begin; i < flow_.blocks[b].end; ++i)
+          changed |= visit(program_.ops[i], b);
       }
       if (failed_) return false;
     }

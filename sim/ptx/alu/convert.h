@@ -13,20 +13,30 @@ struct How {
   Rounding rounding;
   bool ftz, sat, relu, finite;
   explicit How(const Ins& in)
-      : rounding(static_cast<Rounding>(in.imm & 0xff)), ftz((in.imm & 0x100) != 0), sat((in.imm & 0x200) != 0),
-        relu((in.imm & 0x400) != 0), finite((in.imm & 0x800) != 0) {}
+      : rounding(static_cast<Rounding>(in.imm & 0xff)),
+        ftz((in.imm & 0x100) != 0),
+        sat((in.imm & 0x200) != 0),
+        relu((in.imm & 0x400) != 0),
+        finite((in.imm & 0x800) != 0) {}
 };
 
-template <class To, class From> struct Cast { static To f(From a) { return static_cast<To>(a); } };
-template <class To, class From> struct CastSat {
+template <class To, class From>
+struct Cast {
+  static To f(From a) { return static_cast<To>(a); }
+};
+template <class To, class From>
+struct CastSat {
   static To f(From a) {
-    constexpr To most = kSigned<To> ? static_cast<To>(static_cast<typename Traits<To>::U>(~typename Traits<To>::U{0}) >> 1)
-                                    : static_cast<To>(~To{0});
+    constexpr To most = kSigned<To>
+                            ? static_cast<To>(static_cast<typename Traits<To>::U>(~typename Traits<To>::U{0}) >> 1)
+                            : static_cast<To>(~To{0});
     constexpr To least = kSigned<To> ? static_cast<To>(~most) : To{0};
     if constexpr (kSigned<From>) {
       if (a < 0) {
-        if constexpr (!kSigned<To>) return 0;
-        else return sizeof(From) > sizeof(To) && a < static_cast<From>(least) ? least : static_cast<To>(a);
+        if constexpr (!kSigned<To>)
+          return 0;
+        else
+          return sizeof(From) > sizeof(To) && a < static_cast<From>(least) ? least : static_cast<To>(a);
       }
     }
     using Magnitude = typename Traits<From>::U;
@@ -43,15 +53,28 @@ AluFn find_cast(const AluKey& key) {
 template <class From>
 AluFn find_integer_cast(const AluKey& key) {
   switch (key.type) {
-    case Type::b8: case Type::u8: return find_cast<uint8_t, From>(key);
-    case Type::s8: return find_cast<int8_t, From>(key);
-    case Type::b16: case Type::u16: return find_cast<uint16_t, From>(key);
-    case Type::s16: return find_cast<int16_t, From>(key);
-    case Type::b32: case Type::u32: return find_cast<uint32_t, From>(key);
-    case Type::s32: return find_cast<int32_t, From>(key);
-    case Type::b64: case Type::u64: return find_cast<uint64_t, From>(key);
-    case Type::s64: return find_cast<int64_t, From>(key);
-    default: return nullptr;
+    case Type::b8:
+    case Type::u8:
+      return find_cast<uint8_t, From>(key);
+    case Type::s8:
+      return find_cast<int8_t, From>(key);
+    case Type::b16:
+    case Type::u16:
+      return find_cast<uint16_t, From>(key);
+    case Type::s16:
+      return find_cast<int16_t, From>(key);
+    case Type::b32:
+    case Type::u32:
+      return find_cast<uint32_t, From>(key);
+    case Type::s32:
+      return find_cast<int32_t, From>(key);
+    case Type::b64:
+    case Type::u64:
+      return find_cast<uint64_t, From>(key);
+    case Type::s64:
+      return find_cast<int64_t, From>(key);
+    default:
+      return nullptr;
   }
 }
 
@@ -69,29 +92,51 @@ inline double exact_enough(T x) {
   }
 }
 
-template <class T> inline void load_doubles(const T* from, double* to) { TF_LANES for (int i = 0; i < 32; ++i) to[i] = exact_enough(from[i]); }
-struct RawF16 { uint16_t raw; };
-struct RawBF16 { uint16_t raw; };
+template <class T>
+inline void load_doubles(const T* from, double* to) {
+  TF_LANES for (int i = 0; i < 32; ++i) to[i] = exact_enough(from[i]);
+}
+struct RawF16 {
+  uint16_t raw;
+};
+struct RawBF16 {
+  uint16_t raw;
+};
 inline void load_doubles(const float* from, double* to) { TF_LANES for (int i = 0; i < 32; ++i) to[i] = from[i]; }
 inline void load_doubles(const double* from, double* to) { TF_LANES for (int i = 0; i < 32; ++i) to[i] = from[i]; }
-inline void load_doubles(const RawF16* from, double* to) { TF_LANES for (int i = 0; i < 32; ++i) to[i] = float_of_half(from[i].raw); }
-inline void load_doubles(const RawBF16* from, double* to) { TF_LANES for (int i = 0; i < 32; ++i) to[i] = float_of_bf(from[i].raw); }
+inline void load_doubles(const RawF16* from, double* to) {
+  TF_LANES for (int i = 0; i < 32; ++i) to[i] = float_of_half(from[i].raw);
+}
+inline void load_doubles(const RawBF16* from, double* to) {
+  TF_LANES for (int i = 0; i < 32; ++i) to[i] = float_of_bf(from[i].raw);
+}
 
 inline void round_whole(double* x, Rounding rounding) {
   switch (rounding) {
-    case Rounding::rni: for (int i = 0; i < 32; ++i) x[i] = __builtin_rint(x[i]); break;
-    case Rounding::rzi: for (int i = 0; i < 32; ++i) x[i] = __builtin_trunc(x[i]); break;
-    case Rounding::rmi: for (int i = 0; i < 32; ++i) x[i] = __builtin_floor(x[i]); break;
-    case Rounding::rpi: for (int i = 0; i < 32; ++i) x[i] = __builtin_ceil(x[i]); break;
-    default: break;
+    case Rounding::rni:
+      for (int i = 0; i < 32; ++i) x[i] = __builtin_rint(x[i]);
+      break;
+    case Rounding::rzi:
+      for (int i = 0; i < 32; ++i) x[i] = __builtin_trunc(x[i]);
+      break;
+    case Rounding::rmi:
+      for (int i = 0; i < 32; ++i) x[i] = __builtin_floor(x[i]);
+      break;
+    case Rounding::rpi:
+      for (int i = 0; i < 32; ++i) x[i] = __builtin_ceil(x[i]);
+      break;
+    default:
+      break;
   }
 }
 
-template <class To> inline To clamped(double x) {
+template <class To>
+inline To clamped(double x) {
   using UT = typename Traits<To>::U;
   constexpr To most = kSigned<To> ? static_cast<To>(static_cast<UT>(~UT{0}) >> 1) : static_cast<To>(~To{0});
   constexpr To least = kSigned<To> ? static_cast<To>(~most) : To{0};
-  constexpr double above = kSigned<To> ? -static_cast<double>(least) : (sizeof(To) == 8 ? 0x1p64 : static_cast<double>(most) + 1.0);
+  constexpr double above =
+      kSigned<To> ? -static_cast<double>(least) : (sizeof(To) == 8 ? 0x1p64 : static_cast<double>(most) + 1.0);
   if (!(x < above)) return x != x ? To{0} : most;
   if (x <= static_cast<double>(least)) return least;
   return static_cast<To>(x);
@@ -103,7 +148,8 @@ void to_integer(const Ins& in, std::byte* r, uint32_t first, uint32_t last) {
   for (uint32_t w = first; w < last; ++w) {
     double x[32];
     load_doubles(lanes_at<From>(r, in.a, w), x);
-    if (how.ftz) for (double& v : x) v = (v < 0 ? -v : v) < 0x1p-126 ? 0 : v;
+    if (how.ftz)
+      for (double& v : x) v = (v < 0 ? -v : v) < 0x1p-126 ? 0 : v;
     round_whole(x, how.rounding);
     To* d = lanes_at<To>(r, in.d, w);
     for (int i = 0; i < 32; ++i) d[i] = clamped<To>(x[i]);
@@ -122,29 +168,45 @@ struct TruncS32 {
 template <class From>
 AluFn find_to_integer(const AluKey& key) {
   switch (key.type) {
-    case Type::u8: return to_integer<uint8_t, From>;
-    case Type::s8: return to_integer<int8_t, From>;
-    case Type::u16: return to_integer<uint16_t, From>;
-    case Type::s16: return to_integer<int16_t, From>;
-    case Type::u32: return to_integer<uint32_t, From>;
-    case Type::s32: return to_integer<int32_t, From>;
-    case Type::u64: return to_integer<uint64_t, From>;
-    case Type::s64: return to_integer<int64_t, From>;
-    default: return nullptr;
+    case Type::u8:
+      return to_integer<uint8_t, From>;
+    case Type::s8:
+      return to_integer<int8_t, From>;
+    case Type::u16:
+      return to_integer<uint16_t, From>;
+    case Type::s16:
+      return to_integer<int16_t, From>;
+    case Type::u32:
+      return to_integer<uint32_t, From>;
+    case Type::s32:
+      return to_integer<int32_t, From>;
+    case Type::u64:
+      return to_integer<uint64_t, From>;
+    case Type::s64:
+      return to_integer<int64_t, From>;
+    default:
+      return nullptr;
   }
 }
 
 template <AluFn Inner>
 AluFn in_mode(Rounding rounding) {
   switch (rounding) {
-    case Rounding::rz: return rounded<Inner, FE_TOWARDZERO>;
-    case Rounding::rm: return rounded<Inner, FE_DOWNWARD>;
-    case Rounding::rp: return rounded<Inner, FE_UPWARD>;
-    default: return Inner;
+    case Rounding::rz:
+      return rounded<Inner, FE_TOWARDZERO>;
+    case Rounding::rm:
+      return rounded<Inner, FE_DOWNWARD>;
+    case Rounding::rp:
+      return rounded<Inner, FE_UPWARD>;
+    default:
+      return Inner;
   }
 }
 
-template <class To, class From> struct CastUnit { static To f(From a) { return saturated<true>(static_cast<To>(a)); } };
+template <class To, class From>
+struct CastUnit {
+  static To f(From a) { return saturated<true>(static_cast<To>(a)); }
+};
 
 template <class From>
 AluFn find_to_real(const AluKey& key) {
@@ -170,7 +232,8 @@ void to_half(const Ins& in, std::byte* r, uint32_t first, uint32_t last) {
   for (uint32_t w = first; w < last; ++w) {
     double x[32];
     load_doubles(lanes_at<From>(r, in.a, w), x);
-    if (how.ftz && sizeof(From) == 4) for (double& v : x) v = (v < 0 ? -v : v) < 0x1p-126 ? v * 0.0 : v;
+    if (how.ftz && sizeof(From) == 4)
+      for (double& v : x) v = (v < 0 ? -v : v) < 0x1p-126 ? v * 0.0 : v;
     round_whole(x, how.rounding);
     shape(x, how);
     uint16_t* d = lanes_at<uint16_t>(r, in.d, w);
@@ -186,7 +249,8 @@ void to_wide(const Ins& in, std::byte* r, uint32_t first, uint32_t last) {
   for (uint32_t w = first; w < last; ++w) {
     double x[32];
     load_doubles(lanes_at<From>(r, in.a, w), x);
-    if (how.ftz) for (double& v : x) v = (v < 0 ? -v : v) < 0x1p-126 ? v * 0.0 : v;
+    if (how.ftz)
+      for (double& v : x) v = (v < 0 ? -v : v) < 0x1p-126 ? v * 0.0 : v;
     round_whole(x, how.rounding);
     shape(x, how);
     To* d = lanes_at<To>(r, in.d, w);
@@ -200,7 +264,8 @@ struct HalfToFloat {
       const uint16_t* a = lanes_at<uint16_t>(r, in.a, w);
       float* d = lanes_at<float>(r, in.d, w);
 #if defined(__F16C__)
-      for (int i = 0; i < 32; i += 8) _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i))));
+      for (int i = 0; i < 32; i += 8)
+        _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i))));
       TF_LANES for (int i = 0; i < 32; ++i) d[i] = d[i] != d[i] ? bits_as<float>(0x7fffffffU) : d[i];
 #else
       TF_LANES for (int i = 0; i < 32; ++i) d[i] = float_of_half(a[i]);
@@ -209,21 +274,51 @@ struct HalfToFloat {
   }
 };
 
-struct ToHalf { static uint16_t f(float a) { return half_of_float(a); } };
-struct ToBf { static uint16_t f(float a) { return bf_of_float(a); } };
-struct OfBf { static float f(uint16_t a) { return float_of_bf(a); } };
-struct TruncF32 { static float f(float a) { return __builtin_truncf(a); } };
-template <bool Ftz, bool Sat> struct Narrow32 { static float f(double a) { return saturated<Sat>(flushed<Ftz>(static_cast<float>(a))); } };
-template <bool Ftz> struct Widen { static double f(float a) { return static_cast<double>(flushed<Ftz>(a)); } };
+struct ToHalf {
+  static uint16_t f(float a) { return half_of_float(a); }
+};
+struct ToBf {
+  static uint16_t f(float a) { return bf_of_float(a); }
+};
+struct OfBf {
+  static float f(uint16_t a) { return float_of_bf(a); }
+};
+struct TruncF32 {
+  static float f(float a) { return __builtin_truncf(a); }
+};
+template <bool Ftz, bool Sat>
+struct Narrow32 {
+  static float f(double a) { return saturated<Sat>(flushed<Ftz>(static_cast<float>(a))); }
+};
+template <bool Ftz>
+struct Widen {
+  static double f(float a) { return static_cast<double>(flushed<Ftz>(a)); }
+};
 
-struct Tf32Near { static uint32_t f(uint32_t b) { const uint32_t m = b & 0x7fffffffU; return m > 0x7f800000U ? 0x7fffffffU : m == 0x7f800000U ? b : (b + 0x0fffU + ((b >> 13) & 1U)) & ~0x1fffU; } };
-struct Tf32Away { static uint32_t f(uint32_t b) { const uint32_t m = b & 0x7fffffffU; return m > 0x7f800000U ? 0x7fffffffU : m == 0x7f800000U ? b : (b + 0x1000U) & ~0x1fffU; } };
-struct Tf32Zero { static uint32_t f(uint32_t b) { const uint32_t m = b & 0x7fffffffU; return m > 0x7f800000U ? 0x7fffffffU : b & ~0x1fffU; } };
+struct Tf32Near {
+  static uint32_t f(uint32_t b) {
+    const uint32_t m = b & 0x7fffffffU;
+    return m > 0x7f800000U ? 0x7fffffffU : m == 0x7f800000U ? b : (b + 0x0fffU + ((b >> 13) & 1U)) & ~0x1fffU;
+  }
+};
+struct Tf32Away {
+  static uint32_t f(uint32_t b) {
+    const uint32_t m = b & 0x7fffffffU;
+    return m > 0x7f800000U ? 0x7fffffffU : m == 0x7f800000U ? b : (b + 0x1000U) & ~0x1fffU;
+  }
+};
+struct Tf32Zero {
+  static uint32_t f(uint32_t b) {
+    const uint32_t m = b & 0x7fffffffU;
+    return m > 0x7f800000U ? 0x7fffffffU : b & ~0x1fffU;
+  }
+};
 
 template <int M, int E>
 struct ToFloat8 {  // high byte from a, low byte from b
   static uint16_t f(float a, float b) {
-    return static_cast<uint16_t>((narrow<M, E>(static_cast<double>(a), Rounding::rn, true) << 8) | narrow<M, E>(static_cast<double>(b), Rounding::rn, true));
+    return static_cast<uint16_t>((narrow<M, E>(static_cast<double>(a), Rounding::rn, true) << 8) |
+                                 narrow<M, E>(static_cast<double>(b), Rounding::rn, true));
   }
 };
 template <int M, int E>
@@ -238,20 +333,30 @@ inline uint32_t half_of_float8(uint32_t x) {
   const uint32_t m = x & 0x7fU;
   if constexpr (M == 2) return m > 0x7cU ? 0x7fffU : sign | (m << 8);
   if (m == 0x7fU) return 0x7fffU;
-  const float magnitude = (m >> 3) == 0 ? static_cast<float>(m) * 0x1p-9F : bits_as<float>(((m >> 3) + 120U) << 23 | (m & 7U) << 20);
+  const float magnitude =
+      (m >> 3) == 0 ? static_cast<float>(m) * 0x1p-9F : bits_as<float>(((m >> 3) + 120U) << 23 | (m & 7U) << 20);
   return sign | half_of_float(magnitude);
 }
 template <int M, int E>
-struct OfFloat8 { static uint32_t f(uint16_t a) { return half_of_float8<M, E>(a & 0xffU) | (half_of_float8<M, E>(static_cast<uint32_t>(a >> 8)) << 16); } };
+struct OfFloat8 {
+  static uint32_t f(uint16_t a) {
+    return half_of_float8<M, E>(a & 0xffU) | (half_of_float8<M, E>(static_cast<uint32_t>(a >> 8)) << 16);
+  }
+};
 
 template <class From>
 AluFn find_from_real(const AluKey& key) {
   switch (key.type) {
-    case Type::f16: return to_half<10, 5, From>;
-    case Type::bf16: return to_half<7, 8, From>;
-    case Type::f32: return to_wide<float, From>;
-    case Type::f64: return to_wide<double, From>;
-    default: return find_to_integer<From>(key);
+    case Type::f16:
+      return to_half<10, 5, From>;
+    case Type::bf16:
+      return to_half<7, 8, From>;
+    case Type::f32:
+      return to_wide<float, From>;
+    case Type::f64:
+      return to_wide<double, From>;
+    default:
+      return find_to_integer<From>(key);
   }
 }
 
@@ -266,13 +371,19 @@ AluFn find_from_integer(const AluKey& key) {
 AluFn find_fast(const AluKey& key) {
   const bool plain = !key.ftz && !key.sat && !key.relu;
   if (key.type == Type::tf32) {
-    return key.rounding == Rounding::rna ? unary<Tf32Away, uint32_t, uint32_t> : key.rounding == Rounding::rz ? unary<Tf32Zero, uint32_t, uint32_t> : unary<Tf32Near, uint32_t, uint32_t>;
+    return key.rounding == Rounding::rna  ? unary<Tf32Away, uint32_t, uint32_t>
+           : key.rounding == Rounding::rz ? unary<Tf32Zero, uint32_t, uint32_t>
+                                          : unary<Tf32Near, uint32_t, uint32_t>;
   }
   if (key.from == Type::f64 && key.type == Type::f32 && !key.relu) {
-    if (key.ftz) return key.sat ? in_mode<unary<Narrow32<true, true>, float, double>>(key.rounding) : in_mode<unary<Narrow32<true, false>, float, double>>(key.rounding);
-    return key.sat ? in_mode<unary<Narrow32<false, true>, float, double>>(key.rounding) : in_mode<unary<Narrow32<false, false>, float, double>>(key.rounding);
+    if (key.ftz)
+      return key.sat ? in_mode<unary<Narrow32<true, true>, float, double>>(key.rounding)
+                     : in_mode<unary<Narrow32<true, false>, float, double>>(key.rounding);
+    return key.sat ? in_mode<unary<Narrow32<false, true>, float, double>>(key.rounding)
+                   : in_mode<unary<Narrow32<false, false>, float, double>>(key.rounding);
   }
-  if (key.from == Type::f32 && key.type == Type::f64 && !key.sat) return key.ftz ? unary<Widen<true>, double, float> : unary<Widen<false>, double, float>;
+  if (key.from == Type::f32 && key.type == Type::f64 && !key.sat)
+    return key.ftz ? unary<Widen<true>, double, float> : unary<Widen<false>, double, float>;
   if (!plain) return nullptr;
   if (key.from == Type::f32) {
     if (key.type == Type::s32 && key.rounding == Rounding::rzi) return unary<TruncS32, int32_t, float>;
@@ -290,26 +401,53 @@ AluFn find_fast(const AluKey& key) {
 AluFn find_convert(const AluKey& key) {
   if (key.op != AluOp::cvt) return nullptr;
   switch (key.type) {
-    case Type::e4m3x2: return key.from == Type::f32 ? binary<ToFloat8<3, 4>, uint16_t, float, float> : key.from == Type::f16x2 ? unary<PairToFloat8<3, 4>, uint16_t, uint32_t> : nullptr;
-    case Type::e5m2x2: return key.from == Type::f32 ? binary<ToFloat8<2, 5>, uint16_t, float, float> : key.from == Type::f16x2 ? unary<PairToFloat8<2, 5>, uint16_t, uint32_t> : nullptr;
-    case Type::f16x2: return key.from == Type::e4m3x2 ? unary<OfFloat8<3, 4>, uint32_t, uint16_t> : key.from == Type::e5m2x2 ? unary<OfFloat8<2, 5>, uint32_t, uint16_t> : nullptr;
-    default: break;
+    case Type::e4m3x2:
+      return key.from == Type::f32     ? binary<ToFloat8<3, 4>, uint16_t, float, float>
+             : key.from == Type::f16x2 ? unary<PairToFloat8<3, 4>, uint16_t, uint32_t>
+                                       : nullptr;
+    case Type::e5m2x2:
+      return key.from == Type::f32     ? binary<ToFloat8<2, 5>, uint16_t, float, float>
+             : key.from == Type::f16x2 ? unary<PairToFloat8<2, 5>, uint16_t, uint32_t>
+                                       : nullptr;
+    case Type::f16x2:
+      return key.from == Type::e4m3x2   ? unary<OfFloat8<3, 4>, uint32_t, uint16_t>
+             : key.from == Type::e5m2x2 ? unary<OfFloat8<2, 5>, uint32_t, uint16_t>
+                                        : nullptr;
+    default:
+      break;
   }
   if (AluFn fast = find_fast(key)) return fast;
   switch (key.from) {
-    case Type::b8: case Type::u8: return find_from_integer<uint8_t>(key);
-    case Type::s8: return find_from_integer<int8_t>(key);
-    case Type::b16: case Type::u16: return find_from_integer<uint16_t>(key);
-    case Type::s16: return find_from_integer<int16_t>(key);
-    case Type::b32: case Type::u32: return find_from_integer<uint32_t>(key);
-    case Type::s32: return find_from_integer<int32_t>(key);
-    case Type::b64: case Type::u64: return find_from_integer<uint64_t>(key);
-    case Type::s64: return find_from_integer<int64_t>(key);
-    case Type::f16: return find_from_real<RawF16>(key);
-    case Type::bf16: return find_from_real<RawBF16>(key);
-    case Type::f32: return find_from_real<float>(key);
-    case Type::f64: return find_from_real<double>(key);
-    default: return nullptr;
+    case Type::b8:
+    case Type::u8:
+      return find_from_integer<uint8_t>(key);
+    case Type::s8:
+      return find_from_integer<int8_t>(key);
+    case Type::b16:
+    case Type::u16:
+      return find_from_integer<uint16_t>(key);
+    case Type::s16:
+      return find_from_integer<int16_t>(key);
+    case Type::b32:
+    case Type::u32:
+      return find_from_integer<uint32_t>(key);
+    case Type::s32:
+      return find_from_integer<int32_t>(key);
+    case Type::b64:
+    case Type::u64:
+      return find_from_integer<uint64_t>(key);
+    case Type::s64:
+      return find_from_integer<int64_t>(key);
+    case Type::f16:
+      return find_from_real<RawF16>(key);
+    case Type::bf16:
+      return find_from_real<RawBF16>(key);
+    case Type::f32:
+      return find_from_real<float>(key);
+    case Type::f64:
+      return find_from_real<double>(key);
+    default:
+      return nullptr;
   }
 }
 

@@ -47,10 +47,17 @@ struct BF16 {
   static void store(const float* from, uint16_t* to) { TF_LANES for (int i = 0; i < 32; ++i) to[i] = of(from[i]); }
 };
 
-struct HAdd { static float f(float a, float b) { return a + b; } };
-struct HSub { static float f(float a, float b) { return a - b; } };
-struct HMul { static float f(float a, float b) { return a * b; } };
-template <bool Max, bool Nan> struct HExtreme {
+struct HAdd {
+  static float f(float a, float b) { return a + b; }
+};
+struct HSub {
+  static float f(float a, float b) { return a - b; }
+};
+struct HMul {
+  static float f(float a, float b) { return a * b; }
+};
+template <bool Max, bool Nan>
+struct HExtreme {
   static float f(float a, float b) {
     const bool first = Max ? a > b : a < b;
     const bool second = Max ? b > a : b < a;
@@ -127,10 +134,18 @@ void half_unary(const Ins& in, std::byte* r, uint32_t first, uint32_t last) {
   }
 }
 
-struct HExp2 { static double f(double x) { return __builtin_exp2(x); } };
-struct HTanh { static double f(double x) { return __builtin_tanh(x); } };
-struct HAbs { static uint16_t f(uint16_t a) { return a & 0x7fff; } };
-struct HNeg { static uint16_t f(uint16_t a) { return a ^ 0x8000; } };
+struct HExp2 {
+  static double f(double x) { return __builtin_exp2(x); }
+};
+struct HTanh {
+  static double f(double x) { return __builtin_tanh(x); }
+};
+struct HAbs {
+  static uint16_t f(uint16_t a) { return a & 0x7fff; }
+};
+struct HNeg {
+  static uint16_t f(uint16_t a) { return a ^ 0x8000; }
+};
 
 template <class H, Compare C>
 struct HCompare {
@@ -138,16 +153,26 @@ struct HCompare {
     const float a = H::wide(x);
     const float b = H::wide(y);
     switch (C) {
-      case Compare::eq: return a == b;
-      case Compare::ne: return (a < b) | (a > b);
-      case Compare::lt: return a < b;
-      case Compare::le: return a <= b;
-      case Compare::equ: return !((a < b) | (a > b));
-      case Compare::neu: return a != b;
-      case Compare::ltu: return !(a >= b);
-      case Compare::leu: return !(a > b);
-      case Compare::num: return (a == a) & (b == b);
-      default: return (a != a) | (b != b);
+      case Compare::eq:
+        return a == b;
+      case Compare::ne:
+        return (a < b) | (a > b);
+      case Compare::lt:
+        return a < b;
+      case Compare::le:
+        return a <= b;
+      case Compare::equ:
+        return !((a < b) | (a > b));
+      case Compare::neu:
+        return a != b;
+      case Compare::ltu:
+        return !(a >= b);
+      case Compare::leu:
+        return !(a > b);
+      case Compare::num:
+        return (a == a) & (b == b);
+      default:
+        return (a != a) | (b != b);
     }
   }
 };
@@ -155,17 +180,28 @@ struct HCompare {
 template <class H>
 AluFn find_half_compare(Compare compare) {
   switch (compare) {
-    case Compare::eq: return binary<HCompare<H, Compare::eq>, uint8_t, uint16_t, uint16_t>;
-    case Compare::ne: return binary<HCompare<H, Compare::ne>, uint8_t, uint16_t, uint16_t>;
-    case Compare::lt: return binary<HCompare<H, Compare::lt>, uint8_t, uint16_t, uint16_t>;
-    case Compare::le: return binary<HCompare<H, Compare::le>, uint8_t, uint16_t, uint16_t>;
-    case Compare::equ: return binary<HCompare<H, Compare::equ>, uint8_t, uint16_t, uint16_t>;
-    case Compare::neu: return binary<HCompare<H, Compare::neu>, uint8_t, uint16_t, uint16_t>;
-    case Compare::ltu: return binary<HCompare<H, Compare::ltu>, uint8_t, uint16_t, uint16_t>;
-    case Compare::leu: return binary<HCompare<H, Compare::leu>, uint8_t, uint16_t, uint16_t>;
-    case Compare::num: return binary<HCompare<H, Compare::num>, uint8_t, uint16_t, uint16_t>;
-    case Compare::nan: return binary<HCompare<H, Compare::nan>, uint8_t, uint16_t, uint16_t>;
-    default: return nullptr;
+    case Compare::eq:
+      return binary<HCompare<H, Compare::eq>, uint8_t, uint16_t, uint16_t>;
+    case Compare::ne:
+      return binary<HCompare<H, Compare::ne>, uint8_t, uint16_t, uint16_t>;
+    case Compare::lt:
+      return binary<HCompare<H, Compare::lt>, uint8_t, uint16_t, uint16_t>;
+    case Compare::le:
+      return binary<HCompare<H, Compare::le>, uint8_t, uint16_t, uint16_t>;
+    case Compare::equ:
+      return binary<HCompare<H, Compare::equ>, uint8_t, uint16_t, uint16_t>;
+    case Compare::neu:
+      return binary<HCompare<H, Compare::neu>, uint8_t, uint16_t, uint16_t>;
+    case Compare::ltu:
+      return binary<HCompare<H, Compare::ltu>, uint8_t, uint16_t, uint16_t>;
+    case Compare::leu:
+      return binary<HCompare<H, Compare::leu>, uint8_t, uint16_t, uint16_t>;
+    case Compare::num:
+      return binary<HCompare<H, Compare::num>, uint8_t, uint16_t, uint16_t>;
+    case Compare::nan:
+      return binary<HCompare<H, Compare::nan>, uint8_t, uint16_t, uint16_t>;
+    default:
+      return nullptr;
   }
 }
 
@@ -178,21 +214,37 @@ AluFn find_half_binary(const AluKey& key) {
 template <class H, int Groups>
 AluFn find_half_typed(const AluKey& key) {
   switch (key.op) {
-    case AluOp::add: return find_half_binary<H, HAdd, Groups>(key);
-    case AluOp::sub: return find_half_binary<H, HSub, Groups>(key);
-    case AluOp::mul_lo: return find_half_binary<H, HMul, Groups>(key);
-    case AluOp::min: return key.nan ? find_half_binary<H, HExtreme<false, true>, Groups>(key) : find_half_binary<H, HExtreme<false, false>, Groups>(key);
-    case AluOp::max: return key.nan ? find_half_binary<H, HExtreme<true, true>, Groups>(key) : find_half_binary<H, HExtreme<true, false>, Groups>(key);
+    case AluOp::add:
+      return find_half_binary<H, HAdd, Groups>(key);
+    case AluOp::sub:
+      return find_half_binary<H, HSub, Groups>(key);
+    case AluOp::mul_lo:
+      return find_half_binary<H, HMul, Groups>(key);
+    case AluOp::min:
+      return key.nan ? find_half_binary<H, HExtreme<false, true>, Groups>(key)
+                     : find_half_binary<H, HExtreme<false, false>, Groups>(key);
+    case AluOp::max:
+      return key.nan ? find_half_binary<H, HExtreme<true, true>, Groups>(key)
+                     : find_half_binary<H, HExtreme<true, false>, Groups>(key);
     case AluOp::fma:
       if (key.relu) return key.ftz ? half_fma<H, true, false, true, Groups> : half_fma<H, false, false, true, Groups>;
       if (key.sat) return key.ftz ? half_fma<H, true, true, false, Groups> : half_fma<H, false, true, false, Groups>;
       return key.ftz ? half_fma<H, true, false, false, Groups> : half_fma<H, false, false, false, Groups>;
-    case AluOp::ex2: return half_unary<H, HExp2, Groups>;
-    case AluOp::tanh: return half_unary<H, HTanh, Groups>;
-    case AluOp::abs: return unary<HAbs, uint16_t, uint16_t, 32 * Groups>;
-    case AluOp::neg: return unary<HNeg, uint16_t, uint16_t, 32 * Groups>;
-    case AluOp::compare: if constexpr (Groups == 1) return find_half_compare<H>(key.compare); else return nullptr;
-    default: return nullptr;
+    case AluOp::ex2:
+      return half_unary<H, HExp2, Groups>;
+    case AluOp::tanh:
+      return half_unary<H, HTanh, Groups>;
+    case AluOp::abs:
+      return unary<HAbs, uint16_t, uint16_t, 32 * Groups>;
+    case AluOp::neg:
+      return unary<HNeg, uint16_t, uint16_t, 32 * Groups>;
+    case AluOp::compare:
+      if constexpr (Groups == 1)
+        return find_half_compare<H>(key.compare);
+      else
+        return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -200,11 +252,16 @@ AluFn find_half_typed(const AluKey& key) {
 
 AluFn find_half(const AluKey& key) {
   switch (key.type) {
-    case Type::f16: return find_half_typed<F16, 1>(key);
-    case Type::f16x2: return find_half_typed<F16, 2>(key);
-    case Type::bf16: return find_half_typed<BF16, 1>(key);
-    case Type::bf16x2: return find_half_typed<BF16, 2>(key);
-    default: return nullptr;
+    case Type::f16:
+      return find_half_typed<F16, 1>(key);
+    case Type::f16x2:
+      return find_half_typed<F16, 2>(key);
+    case Type::bf16:
+      return find_half_typed<BF16, 1>(key);
+    case Type::bf16x2:
+      return find_half_typed<BF16, 2>(key);
+    default:
+      return nullptr;
   }
 }
 

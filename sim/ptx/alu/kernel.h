@@ -74,14 +74,54 @@ __extension__ typedef __int128 Wide128;
 
 template <class T>
 struct Traits;
-template <> struct Traits<uint8_t> { using S = int8_t; using U = uint8_t; using Wide = uint16_t; };
-template <> struct Traits<uint16_t> { using S = int16_t; using U = uint16_t; using Wide = uint32_t; };
-template <> struct Traits<uint32_t> { using S = int32_t; using U = uint32_t; using Wide = uint64_t; };
-template <> struct Traits<uint64_t> { using S = int64_t; using U = uint64_t; using Wide = UWide128; };
-template <> struct Traits<int8_t> { using S = int8_t; using U = uint8_t; using Wide = int16_t; };
-template <> struct Traits<int16_t> { using S = int16_t; using U = uint16_t; using Wide = int32_t; };
-template <> struct Traits<int32_t> { using S = int32_t; using U = uint32_t; using Wide = int64_t; };
-template <> struct Traits<int64_t> { using S = int64_t; using U = uint64_t; using Wide = Wide128; };
+template <>
+struct Traits<uint8_t> {
+  using S = int8_t;
+  using U = uint8_t;
+  using Wide = uint16_t;
+};
+template <>
+struct Traits<uint16_t> {
+  using S = int16_t;
+  using U = uint16_t;
+  using Wide = uint32_t;
+};
+template <>
+struct Traits<uint32_t> {
+  using S = int32_t;
+  using U = uint32_t;
+  using Wide = uint64_t;
+};
+template <>
+struct Traits<uint64_t> {
+  using S = int64_t;
+  using U = uint64_t;
+  using Wide = UWide128;
+};
+template <>
+struct Traits<int8_t> {
+  using S = int8_t;
+  using U = uint8_t;
+  using Wide = int16_t;
+};
+template <>
+struct Traits<int16_t> {
+  using S = int16_t;
+  using U = uint16_t;
+  using Wide = int32_t;
+};
+template <>
+struct Traits<int32_t> {
+  using S = int32_t;
+  using U = uint32_t;
+  using Wide = int64_t;
+};
+template <>
+struct Traits<int64_t> {
+  using S = int64_t;
+  using U = uint64_t;
+  using Wide = Wide128;
+};
 
 template <class T>
 inline constexpr bool kSigned = static_cast<T>(-1) < static_cast<T>(0);

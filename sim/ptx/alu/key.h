@@ -27,7 +27,18 @@ using AluFn = void (*)(const Ins& ins, std::byte* registers, std::uint32_t first
 using EffectFn = bool (*)(const Ins& ins, ExecFrame& frame, const Mask& mask);
 
 enum class InsKind : std::uint8_t {
-  alu, effect, nop, branch, branch_index, call, call_indirect, ret, exit, barrier, trap, breakpoint
+  alu,
+  effect,
+  nop,
+  branch,
+  branch_index,
+  call,
+  call_indirect,
+  ret,
+  exit,
+  barrier,
+  trap,
+  breakpoint
 };
 
 struct Slot {
@@ -58,11 +69,71 @@ struct Ins {
 };
 
 enum class AluOp : std::uint8_t {
-  mov, pack, extract, select, slct,
-  add, sub, mul_lo, mul_hi, mul_wide, mad_lo, mad_hi, mad_wide, mul24_lo, mul24_hi, mad24_lo, mad24_hi, sad,
-  div, rem, abs, neg, min, max, popc, clz, bfind, fns, brev, bfe, bfi, dp4a, dp2a, add_carry, carry_out, sub_borrow,
-  borrow_out, bit_and, bit_or, bit_xor, bit_not, cnot, lop3, shl, shr, shf_l, shf_r, prmt, bmsk, szext,
-  compare, fma, rcp, sqrt, rsqrt, ex2, lg2, sin, cos, tanh, copysign, testp, cvt, shl_add, fields
+  mov,
+  pack,
+  extract,
+  select,
+  slct,
+  add,
+  sub,
+  mul_lo,
+  mul_hi,
+  mul_wide,
+  mad_lo,
+  mad_hi,
+  mad_wide,
+  mul24_lo,
+  mul24_hi,
+  mad24_lo,
+  mad24_hi,
+  sad,
+  div,
+  rem,
+  abs,
+  neg,
+  min,
+  max,
+  popc,
+  clz,
+  bfind,
+  fns,
+  brev,
+  bfe,
+  bfi,
+  dp4a,
+  dp2a,
+  add_carry,
+  carry_out,
+  sub_borrow,
+  borrow_out,
+  bit_and,
+  bit_or,
+  bit_xor,
+  bit_not,
+  cnot,
+  lop3,
+  shl,
+  shr,
+  shf_l,
+  shf_r,
+  prmt,
+  bmsk,
+  szext,
+  compare,
+  fma,
+  rcp,
+  sqrt,
+  rsqrt,
+  ex2,
+  lg2,
+  sin,
+  cos,
+  tanh,
+  copysign,
+  testp,
+  cvt,
+  shl_add,
+  fields
 };
 
 enum class Rounding : std::uint8_t { none, rn, rz, rm, rp, rni, rzi, rmi, rpi, rna };
@@ -71,14 +142,14 @@ enum class Compare : std::uint8_t { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, 
 
 struct AluKey {
   AluOp op = AluOp::mov;
-  Type type = Type::none;   // of the result, or of the operands of a comparison
-  Type from = Type::none;   // cvt, slct, dp4a's second
+  Type type = Type::none;  // of the result, or of the operands of a comparison
+  Type from = Type::none;  // cvt, slct, dp4a's second
   Rounding rounding = Rounding::none;
   Compare compare = Compare::eq;
   std::uint8_t variant = 0;  // op's own: bit index, mode, 1 = approx …
   bool ftz = false;
   bool sat = false;
-  bool nan = false;   // min and max: NaN wins
+  bool nan = false;  // min and max: NaN wins
   bool relu = false;
 };
 
@@ -88,8 +159,8 @@ struct MaskTable {
   std::uint32_t (*count)(const std::uint8_t* mask, const std::byte* registers, const Slot& predicate, bool inverted,
                          std::uint32_t first, std::uint32_t last);
   // The same lanes as a mask; returns how many.
-  std::uint32_t (*combine)(std::uint8_t* out, const std::uint8_t* mask, const std::byte* registers, const Slot& predicate,
-                           bool inverted, std::uint32_t first, std::uint32_t last);
+  std::uint32_t (*combine)(std::uint8_t* out, const std::uint8_t* mask, const std::byte* registers,
+                           const Slot& predicate, bool inverted, std::uint32_t first, std::uint32_t last);
   // Copies the lanes of the mask from one register to another of the same width.
   void (*blend)(std::byte* registers, const Slot& to, const Slot& from, const std::uint8_t* mask, int width,
                 std::uint32_t first, std::uint32_t last);

@@ -8,7 +8,8 @@ const uint8_t* predicate_at(const std::byte* registers, const Slot& slot, uint32
   return reinterpret_cast<const uint8_t*>(registers + slot.at + static_cast<size_t>(warp) * slot.step);
 }
 
-uint32_t count(const uint8_t* mask, const std::byte* registers, const Slot& predicate, bool inverted, uint32_t first, uint32_t last) {
+uint32_t count(const uint8_t* mask, const std::byte* registers, const Slot& predicate, bool inverted, uint32_t first,
+               uint32_t last) {
   const auto flip = static_cast<uint8_t>(inverted ? 1 : 0);
   uint32_t sum = 0;
   for (uint32_t w = first; w < last; ++w) {
@@ -27,7 +28,8 @@ uint32_t count(const uint8_t* mask, const std::byte* registers, const Slot& pred
   return sum;
 }
 
-uint32_t combine(uint8_t* out, const uint8_t* mask, const std::byte* registers, const Slot& predicate, bool inverted, uint32_t first, uint32_t last) {
+uint32_t combine(uint8_t* out, const uint8_t* mask, const std::byte* registers, const Slot& predicate, bool inverted,
+                 uint32_t first, uint32_t last) {
   const auto flip = static_cast<uint8_t>(inverted ? 1 : 0);
   uint32_t sum = 0;
   for (uint32_t w = first; w < last; ++w) {
@@ -47,7 +49,8 @@ uint32_t combine(uint8_t* out, const uint8_t* mask, const std::byte* registers, 
 }
 
 template <class T>
-void blend_lanes(std::byte* registers, const Slot& to, const Slot& from, const uint8_t* mask, uint32_t first, uint32_t last) {
+void blend_lanes(std::byte* registers, const Slot& to, const Slot& from, const uint8_t* mask, uint32_t first,
+                 uint32_t last) {
   for (uint32_t w = first; w < last; ++w) {
     T* d = lanes_at<T>(registers, to, w);
     const T* s = lanes_at<T>(registers, from, w);
@@ -56,12 +59,17 @@ void blend_lanes(std::byte* registers, const Slot& to, const Slot& from, const u
   }
 }
 
-void blend(std::byte* registers, const Slot& to, const Slot& from, const uint8_t* mask, int width, uint32_t first, uint32_t last) {
+void blend(std::byte* registers, const Slot& to, const Slot& from, const uint8_t* mask, int width, uint32_t first,
+           uint32_t last) {
   switch (width) {
-    case 1: return blend_lanes<uint8_t>(registers, to, from, mask, first, last);
-    case 2: return blend_lanes<uint16_t>(registers, to, from, mask, first, last);
-    case 4: return blend_lanes<uint32_t>(registers, to, from, mask, first, last);
-    default: return blend_lanes<uint64_t>(registers, to, from, mask, first, last);
+    case 1:
+      return blend_lanes<uint8_t>(registers, to, from, mask, first, last);
+    case 2:
+      return blend_lanes<uint16_t>(registers, to, from, mask, first, last);
+    case 4:
+      return blend_lanes<uint32_t>(registers, to, from, mask, first, last);
+    default:
+      return blend_lanes<uint64_t>(registers, to, from, mask, first, last);
   }
 }
 

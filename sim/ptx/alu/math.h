@@ -76,10 +76,18 @@ inline float wave(float a, uint64_t quadrant) {
   // π/2 in three parts, the first two short enough for exact products
   const double y = ((x - n * 1.57079632673412561417) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;
   const double z = y * y;
-  const double sine = y * (1.0 + z * (-1.66666666666666666667e-1 + z * (8.33333333333333333333e-3 + z * (-1.98412698412698412698e-4 +
-                      z * (2.75573192239858906526e-6 + z * (-2.50521083854417187751e-8 + z * 1.60590438368216145994e-10))))));
-  const double cosine = 1.0 + z * (-0.5 + z * (4.16666666666666666667e-2 + z * (-1.38888888888888888889e-3 + z * (2.48015873015873015873e-5 +
-                        z * (-2.75573192239858906526e-7 + z * (2.08767569878680989792e-9 + z * -1.14707455977297247139e-11))))));
+  const double sine =
+      y * (1.0 + z * (-1.66666666666666666667e-1 +
+                      z * (8.33333333333333333333e-3 +
+                           z * (-1.98412698412698412698e-4 +
+                                z * (2.75573192239858906526e-6 +
+                                     z * (-2.50521083854417187751e-8 + z * 1.60590438368216145994e-10))))));
+  const double cosine =
+      1.0 + z * (-0.5 + z * (4.16666666666666666667e-2 +
+                             z * (-1.38888888888888888889e-3 +
+                                  z * (2.48015873015873015873e-5 +
+                                       z * (-2.75573192239858906526e-7 +
+                                            z * (2.08767569878680989792e-9 + z * -1.14707455977297247139e-11))))));
   const uint64_t q = bits(shifted) + quadrant;
   const double out = (q & 1) != 0 ? cosine : sine;
   return static_cast<float>(bits_as<double>(bits(out) ^ ((q & 2) << 62)));
@@ -126,36 +134,61 @@ void flush_around(const Ins& in, std::byte* r, uint32_t first, uint32_t last) {
 }
 
 template <AluFn Inner>
-AluFn with_ftz(bool ftz) { return ftz ? flush_around<Inner> : Inner; }
+AluFn with_ftz(bool ftz) {
+  return ftz ? flush_around<Inner> : Inner;
+}
 
-struct WideExp2 { static double f(double a) { return __builtin_exp2(a); } };
-struct WideLog2 { static double f(double a) { return __builtin_log2(a); } };
-struct WideSin { static double f(double a) { return __builtin_sin(a); } };
-struct WideCos { static double f(double a) { return __builtin_cos(a); } };
-struct WideRsqrt { static double f(double a) { return 1.0 / __builtin_sqrt(a); } };
+struct WideExp2 {
+  static double f(double a) { return __builtin_exp2(a); }
+};
+struct WideLog2 {
+  static double f(double a) { return __builtin_log2(a); }
+};
+struct WideSin {
+  static double f(double a) { return __builtin_sin(a); }
+};
+struct WideCos {
+  static double f(double a) { return __builtin_cos(a); }
+};
+struct WideRsqrt {
+  static double f(double a) { return 1.0 / __builtin_sqrt(a); }
+};
 
 }  // namespace
 
 AluFn find_math(const AluKey& key) {
   if (key.type == Type::f32) {
     switch (key.op) {
-      case AluOp::ex2: return with_ftz<unary<MathExp2, float, float>>(key.ftz);
-      case AluOp::lg2: return with_ftz<unary<MathLog2, float, float>>(key.ftz);
-      case AluOp::rsqrt: return with_ftz<unary<MathRsqrt, float, float>>(key.ftz);
-      case AluOp::tanh: return unary<MathTanh, float, float>;
-      case AluOp::sin: return with_ftz<waves<0>>(key.ftz);
-      case AluOp::cos: return with_ftz<waves<1>>(key.ftz);
-      default: return nullptr;
+      case AluOp::ex2:
+        return with_ftz<unary<MathExp2, float, float>>(key.ftz);
+      case AluOp::lg2:
+        return with_ftz<unary<MathLog2, float, float>>(key.ftz);
+      case AluOp::rsqrt:
+        return with_ftz<unary<MathRsqrt, float, float>>(key.ftz);
+      case AluOp::tanh:
+        return unary<MathTanh, float, float>;
+      case AluOp::sin:
+        return with_ftz<waves<0>>(key.ftz);
+      case AluOp::cos:
+        return with_ftz<waves<1>>(key.ftz);
+      default:
+        return nullptr;
     }
   }
   if (key.type != Type::f64) return nullptr;
   switch (key.op) {
-    case AluOp::ex2: return unary<WideExp2, double, double>;
-    case AluOp::lg2: return unary<WideLog2, double, double>;
-    case AluOp::rsqrt: return unary<WideRsqrt, double, double>;
-    case AluOp::sin: return unary<WideSin, double, double>;
-    case AluOp::cos: return unary<WideCos, double, double>;
-    default: return nullptr;
+    case AluOp::ex2:
+      return unary<WideExp2, double, double>;
+    case AluOp::lg2:
+      return unary<WideLog2, double, double>;
+    case AluOp::rsqrt:
+      return unary<WideRsqrt, double, double>;
+    case AluOp::sin:
+      return unary<WideSin, double, double>;
+    case AluOp::cos:
+      return unary<WideCos, double, double>;
+    default:
+      return nullptr;
   }
 }
 

@@ -5,9 +5,9 @@
 #include <immintrin.h>
 #endif
 
+#include "sim/ptx/address.h"
 #include "sim/ptx/alu/kernel.h"
 #include "sim/ptx/frame.h"
-#include "sim/ptx/address.h"
 
 namespace tensor_fusion::sim::ptx::TF_PTX_ISA {
 namespace {
@@ -19,9 +19,9 @@ constexpr int kParam = static_cast<int>(AddressSpace::param);
 constexpr int kGeneric = static_cast<int>(AddressSpace::generic);
 
 struct Window {
-  std::byte* base = nullptr;   // what an address is added to
-  uint64_t begin = 0;          // addresses from here …
-  uint64_t limit = 0;          // … up to begin + limit, inclusive, fit the access
+  std::byte* base = nullptr;  // what an address is added to
+  uint64_t begin = 0;         // addresses from here …
+  uint64_t limit = 0;         // … up to begin + limit, inclusive, fit the access
   bool usable = false;
 };
 
@@ -97,8 +97,10 @@ bool slow_warp(const Ins& in, ExecFrame& frame, uint32_t w, const uint8_t* mask,
   const Window window = [&] {
     uint32_t lane = 0;
     while (mask != nullptr && lane < kWarp - 1 && mask[lane] == 0) ++lane;
-    if constexpr (Space == kLocal) return Window{};
-    else return window_of<Space, Write>(in, frame, w, a[lane] + static_cast<uint64_t>(in.imm), sizeof(T) * Count);
+    if constexpr (Space == kLocal)
+      return Window{};
+    else
+      return window_of<Space, Write>(in, frame, w, a[lane] + static_cast<uint64_t>(in.imm), sizeof(T) * Count);
   }();
   uint32_t active = 0;
   frame.fault = 0;
@@ -114,8 +116,10 @@ bool slow_warp(const Ins& in, ExecFrame& frame, uint32_t w, const uint8_t* mask,
       if (p == nullptr) return false;
     }
     for (int k = 0; k < Count; ++k) {
-      if constexpr (Write) memcpy(p + static_cast<size_t>(k) * sizeof(T), regs[k] + i, sizeof(T));
-      else memcpy(regs[k] + i, p + static_cast<size_t>(k) * sizeof(T), sizeof(T));
+      if constexpr (Write)
+        memcpy(p + static_cast<size_t>(k) * sizeof(T), regs[k] + i, sizeof(T));
+      else
+        memcpy(regs[k] + i, p + static_cast<size_t>(k) * sizeof(T), sizeof(T));
     }
   }
   if (Space == kGlobal || Space == kGeneric) frame.global_bytes += active * sizeof(T) * Count;
@@ -157,7 +161,8 @@ bool load(const Ins& in, ExecFrame& frame, const Mask& mask) {
       if (window.usable) {
         const uint64_t at = a[0] + offset;
         if (in_row<T>(a)) {
-          if (at - window.begin <= window.limit && at + 31 * sizeof(T) - window.begin <= window.limit && (at & (sizeof(T) - 1)) == 0) {
+          if (at - window.begin <= window.limit && at + 31 * sizeof(T) - window.begin <= window.limit &&
+              (at & (sizeof(T) - 1)) == 0) {
             memcpy(d, place(window, at), kWarp * sizeof(T));
             if (Space != kShared && Space != kParam) frame.global_bytes += kWarp * sizeof(T);
             continue;
@@ -191,7 +196,8 @@ bool store(const Ins& in, ExecFrame& frame, const Mask& mask) {
       if (window.usable) {
         const uint64_t at = a[0] + offset;
         if (in_row<T>(a)) {
-          if (at - window.begin <= window.limit && at + 31 * sizeof(T) - window.begin <= window.limit && (at & (sizeof(T) - 1)) == 0) {
+          if (at - window.begin <= window.limit && at + 31 * sizeof(T) - window.begin <= window.limit &&
+              (at & (sizeof(T) - 1)) == 0) {
             memcpy(place(window, at), b, kWarp * sizeof(T));
             if (Space != kShared) frame.global_bytes += kWarp * sizeof(T);
             continue;
@@ -314,8 +320,10 @@ bool local(const Ins& in, ExecFrame& frame, const Mask& mask) {
   for (uint32_t w = mask.first; w < mask.last; ++w) {
     const uint64_t* a = lanes_at<uint64_t>(frame.regs, in.a, w);
     T* regs[Count];
-    if constexpr (Count == 1) regs[0] = lanes_at<T>(frame.regs, Write ? in.b : in.d, w);
-    else for (int k = 0; k < Count; ++k) regs[k] = lanes_at<T>(frame.regs, Write ? extra.ins[k] : extra.outs[k], w);
+    if constexpr (Count == 1)
+      regs[0] = lanes_at<T>(frame.regs, Write ? in.b : in.d, w);
+    else
+      for (int k = 0; k < Count; ++k) regs[k] = lanes_at<T>(frame.regs, Write ? extra.ins[k] : extra.outs[k], w);
     const uint8_t* m = mask.bytes == nullptr ? nullptr : mask.bytes + w * kWarp;
     for (uint32_t i = 0; i < kWarp; ++i) {
       if (m != nullptr && m[i] == 0) continue;
@@ -328,8 +336,10 @@ bool local(const Ins& in, ExecFrame& frame, const Mask& mask) {
         if (p == nullptr) return false;
       }
       for (int k = 0; k < Count; ++k) {
-        if constexpr (Write) memcpy(p + static_cast<size_t>(k) * sizeof(T), regs[k] + i, sizeof(T));
-        else memcpy(regs[k] + i, p + static_cast<size_t>(k) * sizeof(T), sizeof(T));
+        if constexpr (Write)
+          memcpy(p + static_cast<size_t>(k) * sizeof(T), regs[k] + i, sizeof(T));
+        else
+          memcpy(regs[k] + i, p + static_cast<size_t>(k) * sizeof(T), sizeof(T));
       }
     }
   }
@@ -340,18 +350,30 @@ template <class T, int Space>
 EffectFn find_counted(int count, bool write) {
   if constexpr (Space == kLocal) {
     switch (count) {
-      case 1: return write ? local<T, 1, true> : local<T, 1, false>;
-      case 2: return write ? local<T, 2, true> : local<T, 2, false>;
-      case 4: return write ? local<T, 4, true> : local<T, 4, false>;
-      default: return nullptr;
+      case 1:
+        return write ? local<T, 1, true> : local<T, 1, false>;
+      case 2:
+        return write ? local<T, 2, true> : local<T, 2, false>;
+      case 4:
+        return write ? local<T, 4, true> : local<T, 4, false>;
+      default:
+        return nullptr;
     }
   } else {
     switch (count) {
-      case 1: return write ? store<T, Space> : load<T, Space>;
-      case 2: return write ? vector<T, 2, Space, true> : vector<T, 2, Space, false>;
-      case 4: return write ? vector<T, 4, Space, true> : vector<T, 4, Space, false>;
-      case 8: if constexpr (sizeof(T) <= 4) return write ? vector<T, 8, Space, true> : vector<T, 8, Space, false>; else return nullptr;
-      default: return nullptr;
+      case 1:
+        return write ? store<T, Space> : load<T, Space>;
+      case 2:
+        return write ? vector<T, 2, Space, true> : vector<T, 2, Space, false>;
+      case 4:
+        return write ? vector<T, 4, Space, true> : vector<T, 4, Space, false>;
+      case 8:
+        if constexpr (sizeof(T) <= 4)
+          return write ? vector<T, 8, Space, true> : vector<T, 8, Space, false>;
+        else
+          return nullptr;
+      default:
+        return nullptr;
     }
   }
 }
@@ -359,11 +381,16 @@ EffectFn find_counted(int count, bool write) {
 template <int Space>
 EffectFn find_width(int width, int count, bool write) {
   switch (width) {
-    case 1: return find_counted<uint8_t, Space>(count, write);
-    case 2: return find_counted<uint16_t, Space>(count, write);
-    case 4: return find_counted<uint32_t, Space>(count, write);
-    case 8: return find_counted<uint64_t, Space>(count, write);
-    default: return nullptr;
+    case 1:
+      return find_counted<uint8_t, Space>(count, write);
+    case 2:
+      return find_counted<uint16_t, Space>(count, write);
+    case 4:
+      return find_counted<uint32_t, Space>(count, write);
+    case 8:
+      return find_counted<uint64_t, Space>(count, write);
+    default:
+      return nullptr;
   }
 }
 
@@ -371,11 +398,16 @@ EffectFn find_width(int width, int count, bool write) {
 
 EffectFn find_memory(int width, int count, int space, bool write) {
   switch (space) {
-    case kGlobal: return find_width<kGlobal>(width, count, write);
-    case kShared: return find_width<kShared>(width, count, write);
-    case kLocal: return find_width<kLocal>(width, count, write);
-    case kParam: return write ? nullptr : find_width<kParam>(width, count, false);
-    default: return find_width<kGeneric>(width, count, write);
+    case kGlobal:
+      return find_width<kGlobal>(width, count, write);
+    case kShared:
+      return find_width<kShared>(width, count, write);
+    case kLocal:
+      return find_width<kLocal>(width, count, write);
+    case kParam:
+      return write ? nullptr : find_width<kParam>(width, count, false);
+    default:
+      return find_width<kGeneric>(width, count, write);
   }
 }
 

@@ -8,15 +8,18 @@
 namespace tensor_fusion::sim::ptx::TF_PTX_ISA {
 namespace {
 
-template <class T> struct Real;
-template <> struct Real<float> {
+template <class T>
+struct Real;
+template <>
+struct Real<float> {
   using Bits = uint32_t;
   static constexpr uint32_t kSign = 0x80000000U;
   static constexpr uint32_t kInfinity = 0x7f800000U;
   static constexpr uint32_t kMinNormal = 0x00800000U;
   static constexpr uint32_t kNan = 0x7fffffffU;
 };
-template <> struct Real<double> {
+template <>
+struct Real<double> {
   using Bits = uint64_t;
   static constexpr uint64_t kSign = 0x8000000000000000ULL;
   static constexpr uint64_t kInfinity = 0x7ff0000000000000ULL;
@@ -24,7 +27,10 @@ template <> struct Real<double> {
   static constexpr uint64_t kNan = 0x7fffffffffffffffULL;
 };
 
-template <class T> inline auto bits(T x) { return bits_as<typename Real<T>::Bits>(x); }
+template <class T>
+inline auto bits(T x) {
+  return bits_as<typename Real<T>::Bits>(x);
+}
 
 // A subnormal becomes a zero of its sign.
 template <bool Ftz, class T>
@@ -87,16 +93,27 @@ inline uint32_t narrow(double x, Rounding rounding, bool finite) {
   const uint64_t half = uint64_t{1} << (shift - 1);
   bool up = false;
   switch (rounding) {
-    case Rounding::rz: break;
-    case Rounding::rm: up = sign != 0 && rest != 0; break;
-    case Rounding::rp: up = sign == 0 && rest != 0; break;
-    case Rounding::rna: up = rest >= half; break;
-    default: up = rest > half || (rest == half && (q & 1) != 0); break;
+    case Rounding::rz:
+      break;
+    case Rounding::rm:
+      up = sign != 0 && rest != 0;
+      break;
+    case Rounding::rp:
+      up = sign == 0 && rest != 0;
+      break;
+    case Rounding::rna:
+      up = rest >= half;
+      break;
+    default:
+      up = rest > half || (rest == half && (q & 1) != 0);
+      break;
   }
   q += up ? 1 : 0;
-  const int64_t out = tiny ? static_cast<int64_t>(q) : (static_cast<int64_t>(e + kBias - 1) << M) + static_cast<int64_t>(q);
+  const int64_t out =
+      tiny ? static_cast<int64_t>(q) : (static_cast<int64_t>(e + kBias - 1) << M) + static_cast<int64_t>(q);
   if (out > static_cast<int64_t>(kLargest)) {
-    const bool toward_zero = rounding == Rounding::rz || (rounding == Rounding::rm && sign == 0) || (rounding == Rounding::rp && sign != 0);
+    const bool toward_zero =
+        rounding == Rounding::rz || (rounding == Rounding::rm && sign == 0) || (rounding == Rounding::rp && sign != 0);
     return sign | (finite || kNoInfinity || toward_zero ? kLargest : kInfinity);
   }
   return sign | static_cast<uint32_t>(out);

@@ -7,8 +7,9 @@
 namespace tensor_fusion::sim::ptx {
 
 const AluTable* TF_PTX_JOIN(alu_table_, TF_PTX_ISA)() {
-  static const AluTable table{TF_PTX_ISA::find_integer, TF_PTX_ISA::find_logic,   TF_PTX_ISA::find_floating, TF_PTX_ISA::find_half,
-                              TF_PTX_ISA::find_convert, TF_PTX_ISA::find_math, TF_PTX_ISA::find_memory, TF_PTX_ISA::mask_table};
+  static const AluTable table{TF_PTX_ISA::find_integer, TF_PTX_ISA::find_logic,   TF_PTX_ISA::find_floating,
+                              TF_PTX_ISA::find_half,    TF_PTX_ISA::find_convert, TF_PTX_ISA::find_math,
+                              TF_PTX_ISA::find_memory,  TF_PTX_ISA::mask_table};
   return &table;
 }
 
