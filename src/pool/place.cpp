@@ -129,7 +129,7 @@ std::expected<Placement, Refusal> place_once(std::span<const PlaceDevice> device
                       std::to_string(chosen.empty() ? devices.size() : chosen.size()) + " can take it";
     return std::unexpected(std::move(refusal));
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return a.left != b.left ? a.left < b.left : a.device->index < b.device->index;
   });
   candidates.resize(count);
