@@ -19,12 +19,14 @@ void Duration::learn(std::uint64_t measured_ns, bool alone, std::uint64_t now_ns
     next_sample_ns.store(now_ns + kSampleEveryNs / 10, kRelaxed);
     return;
   }
-  if (alone) alone_ns.store(now_ns, kRelaxed);
+  // A disturbed sample is taken for want of a better one: at most twice a second, and it moves the estimate little.
+  alone_ns.store(alone ? now_ns : now_ns - kStaleNs / 2, kRelaxed);
   std::uint64_t sample = measured_ns < kLeastNs ? kLeastNs : measured_ns;
   if (sample > kLongestNs) sample = kLongestNs;
   if (taken != 0) {
     const std::uint64_t old = estimated_ns.load(kRelaxed);
-    if (sample > 2 * old + 10'000) sample = 2 * old + 10'000;
+    const std::uint64_t most = (alone || taken < kSettled ? 2 * old : old + old / 4) + 10'000;
+    if (sample > most) sample = most;
     const std::uint64_t parts = sample < old ? 5 : taken < kSettled ? 4 : 2;  // sixteenths
     sample = (old * (16 - parts) + sample * parts) / 16;
   }

@@ -13,7 +13,8 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kLongestWaitNs = 100'000'000;  // nobody's death may hold a launch for longer at a time
-constexpr std::uint64_t kLeaseNs = 200'000;            // device time one thread may launch between two looks
+constexpr std::uint64_t kMostLeaseNs = 500'000;        // device time one thread may launch between two looks
+constexpr std::uint64_t kLeastLeaseNs = 50'000;
 constexpr std::uint64_t kPollEveryNs = 200'000;
 constexpr std::uint64_t kIdleNs = 500'000;            // idle for longer, and the hypervisor is told of the next launch
 constexpr std::uint64_t kUnknownWaitNs = 20'000'000;  // for the first measurement of a function
@@ -83,7 +84,7 @@ std::uint64_t alone_since(const State& state) {
 }
 
 void expect(State& state, const Device& device, std::uint64_t now) {
-  if (state.timeline.idle() && state.pending_ns < kLeaseNs * kLeases) {
+  if (state.timeline.idle() && state.pending_ns < kMostLeaseNs * kLeases) {
     // Only leases are open: nothing is known to run.
     if (state.progress_ns > now) state.progress_ns = now;
     return;
@@ -255,9 +256,13 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     state.timeline.open(*record, now, alone_since(state), settled, *device.mine);
     absorb(state, device, settled, now);
   }
-  std::uint64_t granted = estimated;
-  if (!alone && granted < kLeaseNs) {
-    granted = kLeaseNs;
+  // A quarter of what the window still has: many threads get small leases, one alone looks rarely.
+  const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
+  const std::uint64_t ahead = state.progress_ns > now ? state.progress_ns - now : 0;
+  std::uint64_t granted = window > ahead ? (window - ahead) / 4 : 0;
+  if (granted < kLeastLeaseNs) granted = kLeastLeaseNs;
+  if (granted > kMostLeaseNs) granted = kMostLeaseNs;
+  if (!alone && granted >= estimated) {
     lease.stream = stream;
     lease.device = &device;
     lease.context = t_current.context;
@@ -269,6 +274,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     lease.only = &duration;
     lease.record = record;
   } else {
+    granted = estimated;
     duration.launched.fetch_add(1, kRelaxed);
     state.bucket.charge(scaled(device, estimated));
     device.mine->launched_ns.fetch_add(estimated, kRelaxed);
