@@ -51,6 +51,7 @@ struct Row {
   std::vector<double> shares;  // mean per part
   double mean_error = 0, p95_error = 0, busy = 0, cpu = 0;
   std::vector<double> errors;  // of every window
+  double strict = 0;           // mean distance from the lower target alone
 };
 
 struct Bench {
@@ -99,9 +100,11 @@ struct Bench {
       if (target < 0) continue;
       ++judged;
       row.mean_error += outside(mix.parts[p], row.shares.back());
+      row.strict += std::abs(row.shares.back() - target);
       for (const double share : seen[p]) row.errors.push_back(outside(mix.parts[p], share));
     }
     row.mean_error /= std::max(1u, judged);
+    row.strict /= std::max(1u, judged);
     row.p95_error = percentile(row.errors, 0.95);
     if (print) show(mix, row);
     return row;
@@ -127,11 +130,13 @@ struct Bench {
 
 struct Total {
   double error = 0;
+  double strict = 0;
   unsigned mixes = 0;
   std::vector<double> errors;  // windows under the common bar
   void add(const Row& row, bool common) {
     if (!row.ran) return;
     error += row.mean_error;
+    strict += row.strict;
     ++mixes;
     if (common) errors.insert(errors.end(), row.errors.begin(), row.errors.end());
   }
@@ -229,6 +234,8 @@ int run(Bench& bench) {
   for (const Mix& mix : caps(sync_alone.shares[0], decode_alone.shares[0])) {
     if (bench.wanted(mix.name)) cap_total.add(bench.run(mix, kMachine, Limiter::ours), mix.exception == nullptr);
   }
+  std::printf("  strict, against limit x alone for tenants that wait: mean %.2f\n",
+              cap_total.mixes == 0 ? -1 : cap_total.strict / cap_total.mixes);
   std::printf("weights between request and limit\n");
   Total weight_total;
   for (const Mix& mix : weights()) {
