@@ -17,7 +17,8 @@ Json memory_of(device::Machine& machine, std::uint32_t domain) {
   const device::MemoryInfo memory = device::memory_info(machine, domain);
   Json processes = Json::array();
   for (const device::ProcessMemory& process : device::memory_by_process(machine, domain)) {
-    processes.push(Json::object({{"pid", process.pid}, {"used_bytes", process.used_bytes}, {"contexts", process.contexts}}));
+    processes.push(
+        Json::object({{"pid", process.pid}, {"used_bytes", process.used_bytes}, {"contexts", process.contexts}}));
   }
   return Json::object({{"capacity_bytes", memory.capacity_bytes},
                        {"used_bytes", memory.used_bytes},
@@ -52,7 +53,9 @@ Json engine_of(device::Machine& machine, const device::EngineInfo& engine) {
 
 int main(int argc, char** argv) {
   if (argc != 2 || std::strcmp(argv[1], "account") != 0) {
-    std::fputs("usage: simulated-gpu account    (of the machine that TENSOR_FUSION_SIM_DIR or TENSOR_FUSION_SIM names)\n", stderr);
+    std::fputs(
+        "usage: simulated-gpu account    (of the machine that TENSOR_FUSION_SIM_DIR or TENSOR_FUSION_SIM names)\n",
+        stderr);
     return 2;
   }
   const auto machine = device::Machine::attach_from_environment();

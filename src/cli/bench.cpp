@@ -33,11 +33,13 @@ struct Outcome {
 // Passes its output on and keeps the last line.
 base::Result<Outcome> run_one(const Context& context, const std::string& name, const std::string& path) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::fail(base::ErrorCode::kInternal, fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return base::fail(base::ErrorCode::kInternal, fmt::format("cannot make a pipe: {}", std::strerror(errno)));
   const system::Fd reader(ends[0]);
   system::Fd writer(ends[1]);
   const pid_t child = ::fork();
-  if (child < 0) return base::fail(base::ErrorCode::kInternal, fmt::format("cannot start a process: {}", std::strerror(errno)));
+  if (child < 0)
+    return base::fail(base::ErrorCode::kInternal, fmt::format("cannot start a process: {}", std::strerror(errno)));
   if (child == 0) {
     ::dup2(writer.get(), STDOUT_FILENO);
     ::execl(path.c_str(), path.c_str(), nullptr);
@@ -89,12 +91,16 @@ int bench(const Context& context) {
   for (const std::string& name : wanted) {
     const auto found = std::ranges::find(known, name, &std::pair<std::string, std::string>::first);
     if (found == known.end()) {
-      return context.fail(base::Error{base::ErrorCode::kNotFound, fmt::format("the benchmark `{}` is not installed beside this program; build it, or install tensor-fusion's benchmarks", name)});
+      return context.fail(base::Error{base::ErrorCode::kNotFound,
+                                      fmt::format("the benchmark `{}` is not installed beside this program; build it, "
+                                                  "or install tensor-fusion's benchmarks",
+                                                  name)});
     }
     auto outcome = run_one(context, name, found->second);
     if (!outcome) return context.fail(outcome.error());
     all_held = all_held && outcome->exit_code == 0;
-    outcomes.push(base::Json::object({{"name", outcome->name}, {"exit_code", outcome->exit_code}, {"result", outcome->last_line}}));
+    outcomes.push(base::Json::object(
+        {{"name", outcome->name}, {"exit_code", outcome->exit_code}, {"result", outcome->last_line}}));
   }
   if (context.json()) context.print_json(base::Json::object({{"benchmarks", outcomes}}));
   return all_held ? kExitOk : kExitProblem;

@@ -10,13 +10,15 @@ namespace tensor_fusion::cli {
 namespace {
 
 // The hypervisor knows the name or not; the nearest one is ours to find.
-int fail_with_suggestion(const Context& context, node::hypervisor::Client& client, const std::string& name, base::Error error) {
+int fail_with_suggestion(const Context& context, node::hypervisor::Client& client, const std::string& name,
+                         base::Error error) {
   if (error.code == base::ErrorCode::kNotFound) {
     const auto reply = client.list();
     const auto list = reply ? view::slice_list_from(*reply) : view::SliceList{};
     std::vector<std::string_view> names;
     for (const view::Slice& slice : list.slices) names.push_back(slice.name);
-    error.message = fmt::format("there is no slice `{}`{}; `tensor-fusion ps` lists them", name, suggestion(name, names));
+    error.message =
+        fmt::format("there is no slice `{}`{}; `tensor-fusion ps` lists them", name, suggestion(name, names));
   }
   return context.fail(error);
 }
@@ -24,7 +26,8 @@ int fail_with_suggestion(const Context& context, node::hypervisor::Client& clien
 base::Result<node::hypervisor::Client> connect_for(const Context& context, const std::string& name) {
   auto client = context.connect();
   if (!client && client.error().code == base::ErrorCode::kUnavailable) {
-    return base::fail(base::ErrorCode::kNotFound, fmt::format("there is no slice `{}`: no hypervisor runs here ({})", name, context.state()));
+    return base::fail(base::ErrorCode::kNotFound,
+                      fmt::format("there is no slice `{}`: no hypervisor runs here ({})", name, context.state()));
   }
   return client;
 }
@@ -41,7 +44,8 @@ int change_limit(const Context& context) {
   auto list = client->list();
   if (!list) return context.fail(list.error());
   auto slices = view::slice_list_from(*list);
-  std::erase_if(slices.slices, [&](const view::Slice& slice) { return slice.name != request->tenant && slice.id != request->tenant; });
+  std::erase_if(slices.slices,
+                [&](const view::Slice& slice) { return slice.name != request->tenant && slice.id != request->tenant; });
   slices.strangers.clear();
   if (context.json()) {
     context.print_json(view::to_json(slices));
@@ -49,7 +53,8 @@ int change_limit(const Context& context) {
   }
   for (const view::Slice& slice : slices.slices) {
     for (const view::SliceDevice& device : slice.devices) {
-      context.print(fmt::format("{}: GPU {}: compute {}, memory {}\n", slice.name, device.index, view::compute_text(device),
+      context.print(fmt::format("{}: GPU {}: compute {}, memory {}\n", slice.name, device.index,
+                                view::compute_text(device),
                                 view::memory_text(device.memory_used_bytes, device.memory_limit_bytes)));
     }
   }

@@ -24,7 +24,8 @@ namespace {
 
 int show_version(const Context& context) {
   if (context.json()) {
-    context.print_json(base::Json::object({{"version", base::kVersion}, {"protocol", node::hypervisor::kProtocolVersion}}));
+    context.print_json(
+        base::Json::object({{"version", base::kVersion}, {"protocol", node::hypervisor::kProtocolVersion}}));
   } else {
     context.print(fmt::format("tensor-fusion {}\n", base::kVersion));
   }
@@ -49,7 +50,8 @@ int show_help(const Context& context) {
     if (command == nullptr) {
       std::vector<std::string_view> names;
       for (const Command& known : commands()) names.push_back(known.name);
-      return context.fail(kExitUsage, fmt::format("there is no command `{}`{}; `tensor-fusion help` lists them", name, suggestion(name, names)));
+      return context.fail(kExitUsage, fmt::format("there is no command `{}`{}; `tensor-fusion help` lists them", name,
+                                                  suggestion(name, names)));
     }
     context.print(help_text(*command));
   }
@@ -61,10 +63,20 @@ struct Body {
   int (*run)(const Context&);
 };
 constexpr std::array kBodies{
-    Body{"run", run},          Body{"ps", show_slices},   Body{"top", show_top},           Body{"devices", show_devices},
-    Body{"limit", change_limit}, Body{"kill", kill_slices}, Body{"logs", show_logs},         Body{"events", show_events},
-    Body{"doctor", doctor},    Body{"bench", bench},      Body{"hypervisor", run_hypervisor}, Body{"version", show_version},
-    Body{"completion", show_completion}, Body{"help", show_help},
+    Body{"run", run},
+    Body{"ps", show_slices},
+    Body{"top", show_top},
+    Body{"devices", show_devices},
+    Body{"limit", change_limit},
+    Body{"kill", kill_slices},
+    Body{"logs", show_logs},
+    Body{"events", show_events},
+    Body{"doctor", doctor},
+    Body{"bench", bench},
+    Body{"hypervisor", run_hypervisor},
+    Body{"version", show_version},
+    Body{"completion", show_completion},
+    Body{"help", show_help},
 };
 
 }  // namespace

@@ -85,7 +85,8 @@ constexpr std::array kBenchOptions{
 constexpr std::array kHypervisorOptions{
     Option{"foreground", 'f', kFlag, "", "stay in the foreground (what systemd wants); this is also the default"},
     Option{"idle-exit", '\0', kFlag, "", "end by itself when no slice has been left for a while; `run` starts it so"},
-    Option{"accelerator-lib", '\0', kValue, "FILE", "a vendor's provider library instead of the built-in one for NVIDIA", Offer::kFiles},
+    Option{"accelerator-lib", '\0', kValue, "FILE",
+           "a vendor's provider library instead of the built-in one for NVIDIA", Offer::kFiles},
     Option{"stop", '\0', kFlag, "", "ask the running hypervisor to end; slices keep their last limits"},
 };
 
@@ -98,42 +99,45 @@ constexpr std::span<const Option> kNoOptions{};
 constexpr std::span<const Example> kNoExamples{};
 
 constexpr std::array kCommands{
-    Command{"run", "[OPTION…] [--] PROGRAM [ARGUMENT…]", "run a program in a slice of a GPU",
-            "Asks the hypervisor for a slice (and starts a hypervisor when none is running), then becomes PROGRAM. The "
-            "program keeps its terminal, its standard streams, its signals and its exit code: nothing stands between.\n"
-            "\n"
-            "`--compute 40%` alone is both what the slice is certain of and the most it gets. `--compute-request 40%` "
-            "alone is certain of 40 % and may borrow the whole card. Without either, the slice is certain of nothing "
-            "and may use what others leave. Without `--vram` it may use all the memory of its share of the card: "
-            "see the guide, `docs/guide/run.md`.\n"
-            "\n"
-            "As root, or where the kernel lets users make user namespaces, the program gets a private view of a few "
-            "files: `/etc/ld.so.preload` with the limiter added, its own pages at `/run/tensor-fusion/slice`, and GPUs "
-            "that were not granted cannot be opened. Elsewhere the limiter is loaded through `LD_PRELOAD`, and a notice "
-            "says so.",
-            kRunOptions, kRunExamples, 1, ~0u, true, Offer::kPrograms},
+    Command{
+        "run", "[OPTION…] [--] PROGRAM [ARGUMENT…]", "run a program in a slice of a GPU",
+        "Asks the hypervisor for a slice (and starts a hypervisor when none is running), then becomes PROGRAM. The "
+        "program keeps its terminal, its standard streams, its signals and its exit code: nothing stands between.\n"
+        "\n"
+        "`--compute 40%` alone is both what the slice is certain of and the most it gets. `--compute-request 40%` "
+        "alone is certain of 40 % and may borrow the whole card. Without either, the slice is certain of nothing "
+        "and may use what others leave. Without `--vram` it may use all the memory of its share of the card: "
+        "see the guide, `docs/guide/run.md`.\n"
+        "\n"
+        "As root, or where the kernel lets users make user namespaces, the program gets a private view of a few "
+        "files: `/etc/ld.so.preload` with the limiter added, its own pages at `/run/tensor-fusion/slice`, and GPUs "
+        "that were not granted cannot be opened. Elsewhere the limiter is loaded through `LD_PRELOAD`, and a notice "
+        "says so.",
+        kRunOptions, kRunExamples, 1, ~0u, true, Offer::kPrograms},
     Command{"ps", "[NAME…]", "list slices: their limits and what they use",
             "Shares are parts of the device's time over the last second, as measured by the hypervisor.", kNoOptions,
             kNoExamples, 0, ~0u, false, Offer::kSlices},
     Command{"top", "[OPTION…]", "watch devices and slices live",
-            "Keys: q ends, arrows or j and k choose a slice, s changes the order, p pauses.", kTopOptions, kNoExamples, 0, 0},
+            "Keys: q ends, arrows or j and k choose a slice, s changes the order, p pauses.", kTopOptions, kNoExamples,
+            0, 0},
     Command{"devices", "", "list GPUs: what is free, granted and used", "", kNoOptions, kNoExamples, 0, 0},
     Command{"limit", "NAME [OPTION…]", "change the limits of a running slice",
             "Takes effect at once, without restarting the program. What is left out stays as it is.", kLimitOptions,
             kLimitExamples, 1, 1, false, Offer::kSlices},
-    Command{"kill", "NAME… [OPTION…]", "send a signal to all processes of a slice", "", kKillOptions, kNoExamples, 1, ~0u,
-            false, Offer::kSlices},
+    Command{"kill", "NAME… [OPTION…]", "send a signal to all processes of a slice", "", kKillOptions, kNoExamples, 1,
+            ~0u, false, Offer::kSlices},
     Command{"logs", "NAME [OPTION…]", "show the output of a slice started with `run --detach`", "", kLogsOptions,
             kNoExamples, 1, 1, false, Offer::kSlices},
     Command{"events", "[OPTION…]", "list what happened: slices, limits, alarms", "", kEventsOptions, kNoExamples, 0, 0},
-    Command{"doctor", "[PROGRAM]", "say what would stop slices from working here, and what to do",
-            "Ends with 0 when nothing would, else with 1. With PROGRAM it also says whether that program can be limited.",
-            kNoOptions, kNoExamples, 0, 1, false, Offer::kPrograms},
+    Command{
+        "doctor", "[PROGRAM]", "say what would stop slices from working here, and what to do",
+        "Ends with 0 when nothing would, else with 1. With PROGRAM it also says whether that program can be limited.",
+        kNoOptions, kNoExamples, 0, 1, false, Offer::kPrograms},
     Command{"bench", "[NAME…]", "measure the limiter and the shares on this machine's card", "", kBenchOptions,
             kNoExamples, 0, ~0u, false, Offer::kWords, "limiter share memory start hypervisor"},
     Command{"hypervisor", "[OPTION…]", "run the daemon that owns the limits of this machine",
-            "`run` starts one when it is needed; a systemd unit can own it instead.", kHypervisorOptions, kNoExamples, 0,
-            0},
+            "`run` starts one when it is needed; a systemd unit can own it instead.", kHypervisorOptions, kNoExamples,
+            0, 0},
     Command{"version", "", "print the version", "", kNoOptions, kNoExamples, 0, 0},
     Command{"completion", "SHELL", "print the completion script for bash, zsh or fish",
             "For bash: `source <(tensor-fusion completion bash)`.", kNoOptions, kNoExamples, 1, 1, false, Offer::kWords,
@@ -143,7 +147,8 @@ constexpr std::array kCommands{
 
 constexpr std::array kExitCodes{
     ExitCodeRow{kExitOk, "done", false},
-    ExitCodeRow{kExitProblem, "something failed that should not; for `doctor` and `bench`: something was found wanting", true},
+    ExitCodeRow{kExitProblem, "something failed that should not; for `doctor` and `bench`: something was found wanting",
+                true},
     ExitCodeRow{kExitUsage, "the command line, or a value in it, means nothing; nothing was done", false},
     ExitCodeRow{10, "the slice would fit this machine, but not now (`run --wait` waits)", true},
     ExitCodeRow{11, "the request can never be met here: it is larger than the card", true},
@@ -156,9 +161,10 @@ constexpr std::array kExitCodes{
     ExitCodeRow{18, "the hypervisor does not answer, and none could be started", true},
     ExitCodeRow{19, "no GPU, or no driver for it", true},
     ExitCodeRow{20, "the hypervisor is of a version this program does not understand", true},
-    ExitCodeRow{kExitCannotLimit,
-                "the program cannot be limited (static, musl, 32-bit, old glibc, limiter missing), so it was not started",
-                true},
+    ExitCodeRow{
+        kExitCannotLimit,
+        "the program cannot be limited (static, musl, 32-bit, old glibc, limiter missing), so it was not started",
+        true},
     ExitCodeRow{kExitNotExecutable, "`run`: the program was found but cannot be executed", false},
     ExitCodeRow{kExitNoProgram, "`run`: the program was not found", false},
 };

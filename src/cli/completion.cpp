@@ -10,8 +10,10 @@ namespace tensor_fusion::cli {
 namespace {
 
 // The first column of `ps`, and the indices and UUIDs of `devices`; nothing when no hypervisor runs.
-constexpr std::string_view kSliceNames = "tensor-fusion ps 2>/dev/null | awk 'NR > 1 && /^[^ ]/ && $1 != \"no\" {print $1}'";
-constexpr std::string_view kDeviceNames = "tensor-fusion devices -o json 2>/dev/null | sed -n 's/.*\"uuid\": \"\\(.*\\)\".*/\\1/p'";
+constexpr std::string_view kSliceNames =
+    "tensor-fusion ps 2>/dev/null | awk 'NR > 1 && /^[^ ]/ && $1 != \"no\" {print $1}'";
+constexpr std::string_view kDeviceNames =
+    "tensor-fusion devices -o json 2>/dev/null | sed -n 's/.*\"uuid\": \"\\(.*\\)\".*/\\1/p'";
 
 std::string command_names() {
   std::string names;
@@ -31,12 +33,18 @@ std::string option_words(std::span<const Option> options) {
 // One bash command that fills COMPREPLY for a kind of word.
 std::string bash_offer(Offer offer, std::string_view words) {
   switch (offer) {
-    case Offer::kSlices: return fmt::format("COMPREPLY=($(compgen -W \"$({})\" -- \"$word\"))", kSliceNames);
-    case Offer::kDevices: return fmt::format("COMPREPLY=($(compgen -W \"$({})\" -- \"$word\"))", kDeviceNames);
-    case Offer::kPrograms: return "COMPREPLY=($(compgen -c -f -- \"$word\"))";
-    case Offer::kFiles: return "COMPREPLY=($(compgen -f -- \"$word\"))";
-    case Offer::kWords: return fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))", words);
-    case Offer::kNothing: break;
+    case Offer::kSlices:
+      return fmt::format("COMPREPLY=($(compgen -W \"$({})\" -- \"$word\"))", kSliceNames);
+    case Offer::kDevices:
+      return fmt::format("COMPREPLY=($(compgen -W \"$({})\" -- \"$word\"))", kDeviceNames);
+    case Offer::kPrograms:
+      return "COMPREPLY=($(compgen -c -f -- \"$word\"))";
+    case Offer::kFiles:
+      return "COMPREPLY=($(compgen -f -- \"$word\"))";
+    case Offer::kWords:
+      return fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))", words);
+    case Offer::kNothing:
+      break;
   }
   return "COMPREPLY=()";
 }
@@ -76,12 +84,18 @@ std::string zsh_escaped(std::string_view text) {
 
 std::string zsh_action(Offer offer, std::string_view words) {
   switch (offer) {
-    case Offer::kSlices: return "_tensor_fusion_slices";
-    case Offer::kDevices: return "_tensor_fusion_devices";
-    case Offer::kPrograms: return "_command_names -e";
-    case Offer::kFiles: return "_files";
-    case Offer::kWords: return fmt::format("({})", words);
-    case Offer::kNothing: break;
+    case Offer::kSlices:
+      return "_tensor_fusion_slices";
+    case Offer::kDevices:
+      return "_tensor_fusion_devices";
+    case Offer::kPrograms:
+      return "_command_names -e";
+    case Offer::kFiles:
+      return "_files";
+    case Offer::kWords:
+      return fmt::format("({})", words);
+    case Offer::kNothing:
+      break;
   }
   return " ";
 }
@@ -90,22 +104,30 @@ std::string zsh_options(std::span<const Option> options) {
   std::string out;
   for (const Option& option : options) {
     const std::string_view repeat = option.kind == OptionKind::kRepeated ? "*" : "";
-    const std::string value =
-        option.kind == OptionKind::kFlag ? std::string() : fmt::format(":{}:{}", zsh_escaped(option.value), zsh_action(option.offer, option.words));
+    const std::string value = option.kind == OptionKind::kFlag ? std::string()
+                                                               : fmt::format(":{}:{}", zsh_escaped(option.value),
+                                                                             zsh_action(option.offer, option.words));
     out += fmt::format("        '{}--{}[{}]{}' \\\n", repeat, option.name, zsh_escaped(option.help), value);
-    if (option.letter != '\0') out += fmt::format("        '{}-{}[{}]{}' \\\n", repeat, option.letter, zsh_escaped(option.help), value);
+    if (option.letter != '\0')
+      out += fmt::format("        '{}-{}[{}]{}' \\\n", repeat, option.letter, zsh_escaped(option.help), value);
   }
   return out;
 }
 
 std::string fish_offer(Offer offer, std::string_view words) {
   switch (offer) {
-    case Offer::kSlices: return fmt::format(" -x -a '({})'", quoted(kSliceNames));
-    case Offer::kDevices: return fmt::format(" -x -a '({})'", quoted(kDeviceNames));
-    case Offer::kPrograms: return " -x -a '(__fish_complete_command)'";
-    case Offer::kFiles: return " -r -F";
-    case Offer::kWords: return fmt::format(" -x -a '{}'", quoted(words));
-    case Offer::kNothing: break;
+    case Offer::kSlices:
+      return fmt::format(" -x -a '({})'", quoted(kSliceNames));
+    case Offer::kDevices:
+      return fmt::format(" -x -a '({})'", quoted(kDeviceNames));
+    case Offer::kPrograms:
+      return " -x -a '(__fish_complete_command)'";
+    case Offer::kFiles:
+      return " -r -F";
+    case Offer::kWords:
+      return fmt::format(" -x -a '{}'", quoted(words));
+    case Offer::kNothing:
+      break;
   }
   return " -x";
 }
@@ -145,13 +167,15 @@ std::string bash_completion() {
   }
   for (const Command& command : commands()) out += bash_values(command.name, command.options);
   out += "  esac\n  case $command in\n";
-  out += fmt::format("    '') COMPREPLY=($(compgen -W \"{} {}\" -- \"$word\")) ;;\n", command_names(), option_words(global_options()));
+  out += fmt::format("    '') COMPREPLY=($(compgen -W \"{} {}\" -- \"$word\")) ;;\n", command_names(),
+                     option_words(global_options()));
   for (const Command& command : commands()) {
     const std::string_view separator = command.options.empty() ? "" : " ";
-    out += fmt::format("    {})\n      if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"{}{}{}\" -- \"$word\"))\n", command.name,
-                       option_words(command.options), separator, option_words(global_options()));
-    const std::string offer = command.name == "help" ? fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))", command_names())
-                                                     : bash_offer(command.offer, command.words);
+    out += fmt::format("    {})\n      if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"{}{}{}\" -- \"$word\"))\n",
+                       command.name, option_words(command.options), separator, option_words(global_options()));
+    const std::string offer = command.name == "help"
+                                  ? fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))", command_names())
+                                  : bash_offer(command.offer, command.words);
     out += fmt::format("      else {}; fi ;;\n", offer);
   }
   out += "  esac\n}\ncomplete -o default -F _tensor_fusion tensor-fusion\n";
@@ -160,20 +184,27 @@ std::string bash_completion() {
 
 std::string zsh_completion() {
   std::string out = "#compdef tensor-fusion\n";
-  out += fmt::format("_tensor_fusion_slices() {{ local -a names; names=(${{(f)\"$({})\"}}); compadd -a names }}\n", kSliceNames);
-  out += fmt::format("_tensor_fusion_devices() {{ local -a names; names=(${{(f)\"$({})\"}}); compadd -a names }}\n", kDeviceNames);
+  out += fmt::format("_tensor_fusion_slices() {{ local -a names; names=(${{(f)\"$({})\"}}); compadd -a names }}\n",
+                     kSliceNames);
+  out += fmt::format("_tensor_fusion_devices() {{ local -a names; names=(${{(f)\"$({})\"}}); compadd -a names }}\n",
+                     kDeviceNames);
   out += "_tensor_fusion() {\n  local context state line\n  local -a commands\n  commands=(\n";
-  for (const Command& command : commands()) out += fmt::format("    '{}:{}'\n", command.name, zsh_escaped(command.summary));
-  out += "  )\n  _arguments -C \\\n" + zsh_options(global_options()) + "        '1:command:->command' '*::argument:->argument'\n";
+  for (const Command& command : commands())
+    out += fmt::format("    '{}:{}'\n", command.name, zsh_escaped(command.summary));
+  out += "  )\n  _arguments -C \\\n" + zsh_options(global_options()) +
+         "        '1:command:->command' '*::argument:->argument'\n";
   out += "  case $state in\n    command) _describe command commands ;;\n    argument)\n      case $words[1] in\n";
   for (const Command& command : commands()) {
     const std::string rest = command.takes_program ? std::string("'*:::program:_normal'")
                              : command.name == "help"
                                  ? fmt::format("'1:command:({})'", command_names())
                                  : fmt::format("'*:argument:{}'", zsh_action(command.offer, command.words));
-    out += fmt::format("      {})\n        _arguments \\\n{}{}        {} ;;\n", command.name, zsh_options(command.options), zsh_options(global_options()), rest);
+    out += fmt::format("      {})\n        _arguments \\\n{}{}        {} ;;\n", command.name,
+                       zsh_options(command.options), zsh_options(global_options()), rest);
   }
-  out += "      esac ;;\n  esac\n}\nif [[ $funcstack[1] == _tensor_fusion ]]; then _tensor_fusion \"$@\"; else compdef _tensor_fusion tensor-fusion; fi\n";
+  out +=
+      "      esac ;;\n  esac\n}\nif [[ $funcstack[1] == _tensor_fusion ]]; then _tensor_fusion \"$@\"; else compdef "
+      "_tensor_fusion tensor-fusion; fi\n";
   return out;
 }
 

@@ -111,7 +111,8 @@ void Context::print_json(const base::Json& value) const { print(value.pretty() +
 int Context::fail(int code, std::string_view message) const {
   const int status = invocation_.command != nullptr && invocation_.command->takes_program ? run_exit_code(code) : code;
   if (json()) {
-    const auto error = base::Json::object({{"error", base::Json::object({{"exit_code", status}, {"message", message}})}});
+    const auto error =
+        base::Json::object({{"error", base::Json::object({{"exit_code", status}, {"message", message}})}});
     std::fprintf(stderr, "%s\n", error.dump().c_str());
   } else {
     // One sentence; reasons, a line each, may follow.

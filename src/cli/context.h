@@ -18,15 +18,15 @@ class Context {
 
   const Invocation& invocation() const { return invocation_; }
   bool json() const { return invocation_.json(); }
-  const std::string& state() const { return state_; }            // the hypervisor's state directory
+  const std::string& state() const { return state_; }                    // the hypervisor's state directory
   const std::string& program_folder() const { return program_folder_; }  // of this binary, links followed
   view::Style style() const;
 
-  base::Result<node::hypervisor::Client> connect() const;          // to a running hypervisor only
+  base::Result<node::hypervisor::Client> connect() const;         // to a running hypervisor only
   base::Result<node::hypervisor::Client> ensure_running() const;  // starts one when there is none
 
-  void print(std::string_view text) const;           // to stdout; ends the process quietly when nobody reads it
-  void print_json(const base::Json& value) const;       // one pretty document
+  void print(std::string_view text) const;             // to stdout; ends the process quietly when nobody reads it
+  void print_json(const base::Json& value) const;      // one pretty document
   int fail(int code, std::string_view message) const;  // says it on stderr (in JSON too when asked for); the code
   int fail(const base::Error& error) const;
 

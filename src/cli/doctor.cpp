@@ -49,18 +49,21 @@ Finding examine_library(const std::string& name, const char* file, const std::st
   }
   const auto version = reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuDriverGetVersion"));
   int number = 0;
-  if (version != nullptr && version(&number) == 0) return good(name, fmt::format("{}, CUDA {}.{}", file, number / 1000, number % 1000 / 10));
+  if (version != nullptr && version(&number) == 0)
+    return good(name, fmt::format("{}, CUDA {}.{}", file, number / 1000, number % 1000 / 10));
   return good(name, file);
 }
 
 Finding examine_device_files() {
-  if (const auto machine = environment("TENSOR_FUSION_SIM")) return good("device files", fmt::format("simulated machine `{}`", *machine));
+  if (const auto machine = environment("TENSOR_FUSION_SIM"))
+    return good("device files", fmt::format("simulated machine `{}`", *machine));
   std::vector<std::string> closed;
   unsigned open = 0;
   for (const std::string& name : system::list_directory("/dev")) {
     if (!name.starts_with("nvidia")) continue;
     const std::string_view rest = std::string_view(name).substr(6);
-    const bool is_card = !rest.empty() && std::ranges::all_of(rest, [](char digit) { return digit >= '0' && digit <= '9'; });
+    const bool is_card =
+        !rest.empty() && std::ranges::all_of(rest, [](char digit) { return digit >= '0' && digit <= '9'; });
     if (!is_card && rest != "ctl" && rest != "-uvm") continue;
     const std::string path = "/dev/" + name;
     const system::Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -68,11 +71,13 @@ Finding examine_device_files() {
     open += file ? 1 : 0;
   }
   if (!closed.empty()) {
-    return bad("device files", fmt::format("cannot open {}", base::join(closed, ", ")), "give this user read and write access to them, or run as root");
+    return bad("device files", fmt::format("cannot open {}", base::join(closed, ", ")),
+               "give this user read and write access to them, or run as root");
   }
   if (open == 0) {
     return bad("device files", "no /dev/nvidia* here",
-               "load the driver (nvidia-modprobe -u), pass the GPU into this container, or set TENSOR_FUSION_SIM=1xh100 for a simulated one");
+               "load the driver (nvidia-modprobe -u), pass the GPU into this container, or set "
+               "TENSOR_FUSION_SIM=1xh100 for a simulated one");
   }
   return good("device files", fmt::format("{} can be opened", open));
 }
@@ -85,25 +90,32 @@ Finding examine_limiter(const Context& context) {
   const auto dot = version.find('.');
   if (dot != version.npos) std::from_chars(version.data() + dot + 1, version.data() + version.size(), minor);
   if (minor < limiter->needs_glibc()) {
-    return bad("limiter", fmt::format("{} needs glibc 2.{}, here is {}", limiter->path(), limiter->needs_glibc(), version),
+    return bad("limiter",
+               fmt::format("{} needs glibc 2.{}, here is {}", limiter->path(), limiter->needs_glibc(), version),
                "use a newer system, or a limiter linked for an older glibc");
   }
   if (void* library = ::dlopen(limiter->path().c_str(), RTLD_NOW | RTLD_LOCAL); library == nullptr) {
     const char* error = ::dlerror();
     return bad("limiter", error != nullptr ? error : "cannot be loaded", "install tensor-fusion again");
   }
-  return good("limiter", fmt::format("{} (needs glibc 2.{}, here is {})", std::filesystem::path(limiter->path()).lexically_normal().string(),
+  return good("limiter", fmt::format("{} (needs glibc 2.{}, here is {})",
+                                     std::filesystem::path(limiter->path()).lexically_normal().string(),
                                      limiter->needs_glibc(), version));
 }
 
 Finding examine_namespaces() {
   const auto possible = can_make_namespaces();
   if (possible) {
-    return good("namespaces", ::geteuid() == 0 ? "a private mount namespace can be made" : "a private mount namespace can be made, in a user namespace");
+    return good("namespaces", ::geteuid() == 0 ? "a private mount namespace can be made"
+                                               : "a private mount namespace can be made, in a user namespace");
   }
-  return note("namespaces", fmt::format("none can be made ({}); limits then reach programs through LD_PRELOAD, which a child may take off", possible.error()),
-              "run as root; or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0); "
-              "or give this container CAP_SYS_ADMIN");
+  return note(
+      "namespaces",
+      fmt::format("none can be made ({}); limits then reach programs through LD_PRELOAD, which a child may take off",
+                  possible.error()),
+      "run as root; or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
+      "kernel.apparmor_restrict_unprivileged_userns=0); "
+      "or give this container CAP_SYS_ADMIN");
 }
 
 Finding examine_preload_file() {
@@ -116,7 +128,9 @@ Finding examine_preload_file() {
     if (path.starts_with('/') && !system::exists(path)) missing.push_back(path);
   }
   if (!missing.empty()) {
-    return note("ld.so.preload", fmt::format("names {}, which does not exist; the loader complains about it in every program", base::join(missing, ", ")),
+    return note("ld.so.preload",
+                fmt::format("names {}, which does not exist; the loader complains about it in every program",
+                            base::join(missing, ", ")),
                 fmt::format("take it out of {}", kPreloadFile));
   }
   return good("ld.so.preload", "read; slices add the limiter to a copy of it");
@@ -129,7 +143,8 @@ Finding examine_shared_memory() {
   }
   const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
   if (free < kLeastSharedMemory) {
-    return note("/dev/shm", fmt::format("only {} free", base::to_text(base::Bytes{free})), "make it larger (docker run --shm-size 1g)");
+    return note("/dev/shm", fmt::format("only {} free", base::to_text(base::Bytes{free})),
+                "make it larger (docker run --shm-size 1g)");
   }
   return good("/dev/shm", fmt::format("{} free", base::to_text(base::Bytes{free})));
 }
@@ -138,13 +153,19 @@ Finding examine_state(const Context& context) {
   std::string folder = context.state();
   while (!folder.empty() && !system::exists(folder)) folder = std::filesystem::path(folder).parent_path().string();
   struct statvfs status{};
-  if (::statvfs(folder.c_str(), &status) != 0) return bad("state", fmt::format("{}: {}", context.state(), std::strerror(errno)), "choose another with --state");
-  if ((status.f_flag & ST_RDONLY) != 0) return bad("state", fmt::format("{} is on a read-only file system", context.state()), "choose another with --state or TENSOR_FUSION_STATE");
+  if (::statvfs(folder.c_str(), &status) != 0)
+    return bad("state", fmt::format("{}: {}", context.state(), std::strerror(errno)), "choose another with --state");
+  if ((status.f_flag & ST_RDONLY) != 0)
+    return bad("state", fmt::format("{} is on a read-only file system", context.state()),
+               "choose another with --state or TENSOR_FUSION_STATE");
   if (::access(folder.c_str(), W_OK) != 0) {
-    return bad("state", fmt::format("{} cannot be written by this user", context.state()), "choose another with --state or TENSOR_FUSION_STATE, or run as root");
+    return bad("state", fmt::format("{} cannot be written by this user", context.state()),
+               "choose another with --state or TENSOR_FUSION_STATE, or run as root");
   }
   const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
-  if (free < kLeastStateSpace) return bad("state", fmt::format("{} has only {} free", context.state(), base::to_text(base::Bytes{free})), "make room there, or choose another with --state");
+  if (free < kLeastStateSpace)
+    return bad("state", fmt::format("{} has only {} free", context.state(), base::to_text(base::Bytes{free})),
+               "make room there, or choose another with --state");
   return good("state", fmt::format("{} can be written", context.state()));
 }
 
@@ -154,18 +175,21 @@ void examine_hypervisor(const Context& context, std::vector<Finding>& findings) 
     if (client.error().code == base::ErrorCode::kUnavailable) {
       findings.push_back(good("hypervisor", "none runs; the first `run` starts one"));
     } else {
-      findings.push_back(bad("hypervisor", client.error().message, "use the hypervisor of this user, or another --state"));
+      findings.push_back(
+          bad("hypervisor", client.error().message, "use the hypervisor of this user, or another --state"));
     }
     return;
   }
   const auto version = client->version();
-  findings.push_back(version ? good("hypervisor", fmt::format("version {}, pid {}", (*version)["version"].as_string(), (*version)["pid"].as_int()))
-                             : bad("hypervisor", version.error().message, "stop it with `tensor-fusion hypervisor --stop`; slices keep their limits"));
+  findings.push_back(version ? good("hypervisor", fmt::format("version {}, pid {}", (*version)["version"].as_string(),
+                                                              (*version)["pid"].as_int()))
+                             : bad("hypervisor", version.error().message,
+                                   "stop it with `tensor-fusion hypervisor --stop`; slices keep their limits"));
   const auto facts = client->doctor();
   if (!facts) return;
   for (const base::Json& fact : (*facts)["facts"].items()) {
-    findings.push_back({fact["name"].as_string(), fact["ok"].as_bool(true) ? Verdict::kGood : Verdict::kBad, fact["detail"].as_string(),
-                        fact["ok"].as_bool(true) ? "" : fact["advice"].as_string()});
+    findings.push_back({fact["name"].as_string(), fact["ok"].as_bool(true) ? Verdict::kGood : Verdict::kBad,
+                        fact["detail"].as_string(), fact["ok"].as_bool(true) ? "" : fact["advice"].as_string()});
   }
 }
 
@@ -173,23 +197,28 @@ void examine_hypervisor(const Context& context, std::vector<Finding>& findings) 
 Finding examine_mps() {
   const std::string pipe = environment("CUDA_MPS_PIPE_DIRECTORY").value_or("/tmp/nvidia-mps");
   if (!system::exists(pipe + "/control")) return good("MPS", "no server");
-  return note("MPS", fmt::format("a server runs at {}; its clients share one process, so use is known from the limiter only", pipe),
-              "stop it (echo quit | nvidia-cuda-mps-control) for exact accounts");
+  return note(
+      "MPS",
+      fmt::format("a server runs at {}; its clients share one process, so use is known from the limiter only", pipe),
+      "stop it (echo quit | nvidia-cuda-mps-control) for exact accounts");
 }
 
 Finding examine_mig() {
   const std::string folder = "/proc/driver/nvidia/capabilities";
   unsigned instances = 0;
   for (const std::string& gpu : system::list_directory(folder)) {
-    for (const std::string& entry : system::list_directory(fmt::format("{}/{}/mig", folder, gpu))) instances += entry.starts_with("gi") ? 1 : 0;
+    for (const std::string& entry : system::list_directory(fmt::format("{}/{}/mig", folder, gpu)))
+      instances += entry.starts_with("gi") ? 1 : 0;
   }
   if (instances == 0) return good("MIG", "no instances");
   return note("MIG", fmt::format("{} GPU instances", instances), "give a slice one of them with --gpu MIG-…");
 }
 
 Finding examine_nesting() {
-  if (system::exists(fmt::format("{}/{}", contract::kSlicePath, contract::kGrantFile)) || environment(contract::kSliceVariable)) {
-    return bad("slice", "this shell itself runs in a slice", "run programs directly here, or leave the slice to start another");
+  if (system::exists(fmt::format("{}/{}", contract::kSlicePath, contract::kGrantFile)) ||
+      environment(contract::kSliceVariable)) {
+    return bad("slice", "this shell itself runs in a slice",
+               "run programs directly here, or leave the slice to start another");
   }
   return good("slice", "not inside one");
 }
@@ -210,8 +239,10 @@ Finding examine_program(const Context& context, const std::string& name) {
 
 std::vector<Finding> examine(const Context& context) {
   std::vector<Finding> findings;
-  findings.push_back(examine_library("driver", "libcuda.so.1", "install the GPU's driver, or put the simulated one on LD_LIBRARY_PATH"));
-  findings.push_back(examine_library("NVML", "libnvidia-ml.so.1", "install the GPU's driver, or put the simulated one on LD_LIBRARY_PATH"));
+  findings.push_back(examine_library("driver", "libcuda.so.1",
+                                     "install the GPU's driver, or put the simulated one on LD_LIBRARY_PATH"));
+  findings.push_back(examine_library("NVML", "libnvidia-ml.so.1",
+                                     "install the GPU's driver, or put the simulated one on LD_LIBRARY_PATH"));
   findings.push_back(examine_device_files());
   findings.push_back(examine_limiter(context));
   findings.push_back(examine_namespaces());

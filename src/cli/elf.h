@@ -11,7 +11,7 @@ namespace tensor_fusion::cli {
 
 struct ElfFacts {
   bool is_64_bit = false;
-  std::uint16_t machine = 0;             // e_machine
+  std::uint16_t machine = 0;               // e_machine
   std::optional<std::string> interpreter;  // PT_INTERP; none: a static program
 };
 

@@ -40,7 +40,8 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t first
 }
 
 std::string spelled(const Option& option) {
-  std::string text = option.letter != '\0' ? fmt::format("-{}, --{}", option.letter, option.name) : fmt::format("    --{}", option.name);
+  std::string text = option.letter != '\0' ? fmt::format("-{}, --{}", option.letter, option.name)
+                                           : fmt::format("    --{}", option.name);
   if (!option.value.empty()) text += fmt::format(" {}", option.value);
   return text;
 }
@@ -114,7 +115,8 @@ std::string markdown_options(std::span<const Option> options) {
   std::string out = "| option | meaning |\n| --- | --- |\n";
   for (const Option& option : options) {
     std::string left = option.letter != '\0' ? fmt::format("`-{}`, ", option.letter) : std::string();
-    left += option.value.empty() ? fmt::format("`--{}`", option.name) : fmt::format("`--{} {}`", option.name, option.value);
+    left +=
+        option.value.empty() ? fmt::format("`--{}`", option.name) : fmt::format("`--{} {}`", option.name, option.value);
     std::string help(option.help);
     if (!option.words.empty()) help += fmt::format(" ({})", option.words);
     out += fmt::format("| {} | {} |\n", cell(left), cell(help));
@@ -128,8 +130,9 @@ std::string help_text() {
   std::string out = "tensor-fusion: slices of a GPU that hold\n\nusage: tensor-fusion COMMAND [OPTION…]\n\n";
   for (const Command& command : commands()) out += fmt::format("  {:<11}  {}\n", command.name, command.summary);
   out += "\nOptions of every command:\n" + option_lines(global_options());
-  out += "\nSizes: 8Gi (1024s), 8G (1000s), 512Mi, 50% of the card. Compute: 40% of a card's time, or 20tflops.\n"
-         "`tensor-fusion help COMMAND` shows one command; `tensor-fusion doctor` says what is missing here.\n";
+  out +=
+      "\nSizes: 8Gi (1024s), 8G (1000s), 512Mi, 50% of the card. Compute: 40% of a card's time, or 20tflops.\n"
+      "`tensor-fusion help COMMAND` shows one command; `tensor-fusion doctor` says what is missing here.\n";
   return out;
 }
 
@@ -144,13 +147,16 @@ std::string help_text(const Command& command) {
 }
 
 std::string manual_page() {
-  std::string out = fmt::format(".TH TENSOR\\-FUSION 1 \"\" \"tensor\\-fusion {}\" \"User Commands\"\n", roff(base::kVersion));
+  std::string out =
+      fmt::format(".TH TENSOR\\-FUSION 1 \"\" \"tensor\\-fusion {}\" \"User Commands\"\n", roff(base::kVersion));
   out += ".SH NAME\ntensor\\-fusion \\- slices of a GPU that hold\n.SH SYNOPSIS\n";
   for (const Command& command : commands()) {
     out += fmt::format(".B tensor\\-fusion {}\n{}\n.br\n", command.name, roff(command.arguments));
   }
-  out += ".SH DESCRIPTION\nCuts the GPUs of this machine into slices: so much memory, so much of the time. A program started in a slice\n"
-         "cannot use more, and is not told that the card is larger.\n.SH COMMANDS\n";
+  out +=
+      ".SH DESCRIPTION\nCuts the GPUs of this machine into slices: so much memory, so much of the time. A program "
+      "started in a slice\n"
+      "cannot use more, and is not told that the card is larger.\n.SH COMMANDS\n";
   for (const Command& command : commands()) {
     out += fmt::format(".SS {}\n{}.\n", roff(usage_line(command)), roff(command.summary));
     if (!command.text.empty()) out += fmt::format(".PP\n{}\n", roff(command.text));
@@ -161,20 +167,26 @@ std::string manual_page() {
   }
   out += ".SH OPTIONS OF EVERY COMMAND\n";
   for (const Option& option : global_options()) out += roff_option(option);
-  out += ".SH EXIT STATUS\nWhere two numbers stand, the second is that of\n.BR run ,\nwhose lower numbers are the program's own.\n";
+  out +=
+      ".SH EXIT STATUS\nWhere two numbers stand, the second is that of\n.BR run ,\nwhose lower numbers are the "
+      "program's own.\n";
   for (const ExitCodeRow& row : exit_codes()) out += fmt::format(".TP\n.B {}\n{}\n", code_text(row), roff(row.meaning));
   out += ".TP\n.B 128+n\n`run`: signal n ended the program, as a shell shows it\n";
   out += ".SH ENVIRONMENT\n";
-  for (const Variable& variable : environment_variables()) out += fmt::format(".TP\n.B {}\n{}\n", variable.name, roff(variable.help));
+  for (const Variable& variable : environment_variables())
+    out += fmt::format(".TP\n.B {}\n{}\n", variable.name, roff(variable.help));
   return out;
 }
 
 std::string reference_page() {
-  std::string out = "# Command line\n\n<!-- Printed by `tensor-fusion help --markdown`; `./dev generate` writes it. -->\n\n"
-                    "Sizes are written `8Gi` (1024s), `8G` (1000s), `512Mi`, or as a part of the card, `50%`. Compute is a part of a card's\n"
-                    "time, `40%`, or a speed, `20tflops`. A word that is not known is answered with the nearest one that is.\n\n"
-                    "| command | what it does |\n| --- | --- |\n";
-  for (const Command& command : commands()) out += fmt::format("| [`{}`](#{}) | {} |\n", command.name, command.name, cell(command.summary));
+  std::string out =
+      "# Command line\n\n<!-- Printed by `tensor-fusion help --markdown`; `./dev generate` writes it. -->\n\n"
+      "Sizes are written `8Gi` (1024s), `8G` (1000s), `512Mi`, or as a part of the card, `50%`. Compute is a part of a "
+      "card's\n"
+      "time, `40%`, or a speed, `20tflops`. A word that is not known is answered with the nearest one that is.\n\n"
+      "| command | what it does |\n| --- | --- |\n";
+  for (const Command& command : commands())
+    out += fmt::format("| [`{}`](#{}) | {} |\n", command.name, command.name, cell(command.summary));
   out += "\nOptions of every command, before or after its name:\n\n" + markdown_options(global_options());
   for (const Command& command : commands()) {
     out += fmt::format("\n## {}\n\n    {}\n\n{}.\n", command.name, usage_line(command), command.summary);
@@ -182,11 +194,14 @@ std::string reference_page() {
     if (!command.options.empty()) out += "\n" + markdown_options(command.options);
     for (const Example& example : command.examples) out += fmt::format("\n{}:\n\n    {}\n", example.says, example.line);
   }
-  out += "\n## Exit codes\n\nWhere two numbers stand, the second is that of `run`, whose lower numbers are the program's own.\n\n| code | meaning |\n| --- | --- |\n";
+  out +=
+      "\n## Exit codes\n\nWhere two numbers stand, the second is that of `run`, whose lower numbers are the program's "
+      "own.\n\n| code | meaning |\n| --- | --- |\n";
   for (const ExitCodeRow& row : exit_codes()) out += fmt::format("| {} | {} |\n", code_text(row), cell(row.meaning));
   out += "| 128+n | `run`: signal n ended the program, as a shell shows it |\n";
   out += "\n## Environment\n\n| variable | meaning |\n| --- | --- |\n";
-  for (const Variable& variable : environment_variables()) out += fmt::format("| `{}` | {} |\n", variable.name, cell(variable.help));
+  for (const Variable& variable : environment_variables())
+    out += fmt::format("| `{}` | {} |\n", variable.name, cell(variable.help));
   return out;
 }
 

@@ -86,7 +86,8 @@ offers tensor-fusion ps -o j | grep -qx json || exit 6
 TEST(CompletionScript, names_every_command_in_every_shell) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string script = completion_for(shell);
-    for (const Command& command : commands()) EXPECT_TRUE(contains(script, command.name)) << shell << " " << command.name;
+    for (const Command& command : commands())
+      EXPECT_TRUE(contains(script, command.name)) << shell << " " << command.name;
   }
   EXPECT_TRUE(completion_for("tcsh").empty());
 }

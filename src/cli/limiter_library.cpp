@@ -41,10 +41,12 @@ bool names(std::string_view list, std::string_view library, std::string_view sep
 std::vector<std::string> LimiterLibrary::places(const std::string& program_folder) {
   // An installation keeps it in lib/tensor-fusion, a build folder beside bin/.
   return {fmt::format("{}/../lib/tensor-fusion/{}", program_folder, kLimiterFile),
-          fmt::format("{}/../lib/{}", program_folder, kLimiterFile), fmt::format("{}/{}", program_folder, kLimiterFile)};
+          fmt::format("{}/../lib/{}", program_folder, kLimiterFile),
+          fmt::format("{}/{}", program_folder, kLimiterFile)};
 }
 
-std::expected<LimiterLibrary, std::string> LimiterLibrary::load(const std::string& chosen, const std::string& program_folder) {
+std::expected<LimiterLibrary, std::string> LimiterLibrary::load(const std::string& chosen,
+                                                                const std::string& program_folder) {
   std::string path = chosen;
   if (path.empty()) {
     for (const std::string& place : places(program_folder)) {
@@ -53,15 +55,19 @@ std::expected<LimiterLibrary, std::string> LimiterLibrary::load(const std::strin
     }
   }
   if (path.empty()) {
-    return std::unexpected(fmt::format("the limiter library {} is missing beside this program (looked in {}); install it again, or name it with {}",
-                                       kLimiterFile, places(program_folder).front(), kLimiterVariable));
+    return std::unexpected(fmt::format(
+        "the limiter library {} is missing beside this program (looked in {}); install it again, or name it with {}",
+        kLimiterFile, places(program_folder).front(), kLimiterVariable));
   }
   auto bytes = system::read_file(path, kLargestLimiter);
-  if (!bytes) return std::unexpected(fmt::format("the limiter library cannot be read, so nothing would be limited: {}", bytes.error().message));
+  if (!bytes)
+    return std::unexpected(
+        fmt::format("the limiter library cannot be read, so nothing would be limited: {}", bytes.error().message));
   const auto head = std::span(reinterpret_cast<const std::uint8_t*>(bytes->data()), bytes->size());
   const auto elf = inspect_elf(head);
   if (!elf || !elf->is_64_bit) {
-    return std::unexpected(fmt::format("the limiter library `{}` is damaged (no 64-bit ELF file); install it again", path));
+    return std::unexpected(
+        fmt::format("the limiter library `{}` is damaged (no 64-bit ELF file); install it again", path));
   }
   return LimiterLibrary(std::move(path), std::move(*bytes));
 }

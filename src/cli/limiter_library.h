@@ -19,7 +19,7 @@ class LimiterLibrary {
 
   const std::string& path() const { return path_; }
   const std::string& bytes() const { return bytes_; }
-  unsigned needs_glibc() const;    // minor version
+  unsigned needs_glibc() const;        // minor version
   std::string versioned_name() const;  // "limiter-<content>.so"
 
   // Puts a copy into the first of these folders that takes it and allows execution; an equal one is kept. Its path.

@@ -17,8 +17,10 @@ TEST(MergedPreload, keeps_what_was_there_first_and_adds_the_limiter_once) {
   EXPECT_EQ(merged_preload("", "/l.so"), "/l.so\n");
   EXPECT_EQ(merged_preload("/jemalloc.so", "/l.so"), "/jemalloc.so\n/l.so\n");
   EXPECT_EQ(merged_preload("/a.so /b.so\n", "/l.so"), "/a.so /b.so\n/l.so\n");
-  EXPECT_EQ(merged_preload("# /l.so is only named here\n/a.so\n", "/l.so"), "# /l.so is only named here\n/a.so\n/l.so\n");
-  for (const char* present : {"/l.so\n", "/a.so:/l.so\n", "/a.so\t/l.so # ours\n"}) EXPECT_EQ(merged_preload(present, "/l.so"), present);
+  EXPECT_EQ(merged_preload("# /l.so is only named here\n/a.so\n", "/l.so"),
+            "# /l.so is only named here\n/a.so\n/l.so\n");
+  for (const char* present : {"/l.so\n", "/a.so:/l.so\n", "/a.so\t/l.so # ours\n"})
+    EXPECT_EQ(merged_preload(present, "/l.so"), present);
   const std::string once = merged_preload("/a.so\n", "/l.so");
   EXPECT_EQ(merged_preload(once, "/l.so"), once);
 }
@@ -51,7 +53,8 @@ class LimiterLibraryTest : public testing::Test {
 // "ld.so.preload … cannot be preloaded (cannot read file data): ignored": nothing may start then.
 TEST_F(LimiterLibraryTest, is_refused_when_missing_unreadable_or_damaged_and_says_so) {
   EXPECT_NE(LimiterLibrary::load("", folder_.string()).error().find("missing"), std::string::npos);
-  EXPECT_NE(LimiterLibrary::load((folder_ / "gone.so").string(), "").error().find("nothing would be limited"), std::string::npos);
+  EXPECT_NE(LimiterLibrary::load((folder_ / "gone.so").string(), "").error().find("nothing would be limited"),
+            std::string::npos);
   EXPECT_NE(LimiterLibrary::load(write("text.so", "no library"), "").error().find("damaged"), std::string::npos);
   EXPECT_NE(LimiterLibrary::load(write("empty.so", ""), "").error().find("damaged"), std::string::npos);
   EXPECT_FALSE(LimiterLibrary::load(folder_.string(), ""));

@@ -51,9 +51,11 @@ class Parser {
 
   // After the first word of a program nothing is ours any more.
   Failure begin_program() {
-    if (result_.command == nullptr) return fail("a command must stand before `--`, such as `tensor-fusion run -- PROGRAM`");
+    if (result_.command == nullptr)
+      return fail("a command must stand before `--`, such as `tensor-fusion run -- PROGRAM`");
     if (!result_.command->takes_program) return std::nullopt;
-    result_.arguments.insert(result_.arguments.end(), words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
+    result_.arguments.insert(result_.arguments.end(), words_.begin() + static_cast<std::ptrdiff_t>(next_),
+                             words_.end());
     next_ = words_.size();
     return std::nullopt;
   }
@@ -63,7 +65,8 @@ class Parser {
     if (result_.command != nullptr) return std::nullopt;
     std::vector<std::string_view> names;
     for (const Command& command : commands()) names.push_back(command.name);
-    return fail(fmt::format("there is no command `{}`{}; `tensor-fusion help` lists them", word, suggestion(word, names)));
+    return fail(
+        fmt::format("there is no command `{}`{}; `tensor-fusion help` lists them", word, suggestion(word, names)));
   }
 
   const Option* find(auto matches) const {
@@ -79,7 +82,8 @@ class Parser {
   }
 
   Failure unknown_option(std::string_view typed) const {
-    if (typed == "--version" && result_.command == nullptr) return fail("the version is printed by `tensor-fusion version`");
+    if (typed == "--version" && result_.command == nullptr)
+      return fail("the version is printed by `tensor-fusion version`");
     std::vector<std::string> spelled;
     if (result_.command != nullptr) {
       for (const Option& option : result_.command->options) spelled.push_back(fmt::format("--{}", option.name));
@@ -89,8 +93,8 @@ class Parser {
     if (result_.command == nullptr) {
       return fail(fmt::format("there is no option `{}` before a command{}", typed, suggestion(typed, known)));
     }
-    return fail(fmt::format("`{}` has no option `{}`{}; `tensor-fusion help {}` lists them", result_.command->name, typed,
-                            suggestion(typed, known), result_.command->name));
+    return fail(fmt::format("`{}` has no option `{}`{}; `tensor-fusion help {}` lists them", result_.command->name,
+                            typed, suggestion(typed, known), result_.command->name));
   }
 
   Failure take_long(const std::string& word) {
@@ -102,7 +106,8 @@ class Parser {
       return std::nullopt;
     }
     const Option* option = find([&](const Option& candidate) { return candidate.name == name; });
-    if (option == nullptr) return unknown_option(std::string_view(word).substr(0, equals == body.npos ? word.size() : equals + 2));
+    if (option == nullptr)
+      return unknown_option(std::string_view(word).substr(0, equals == body.npos ? word.size() : equals + 2));
     if (equals == std::string_view::npos) return take_value(*option, fmt::format("--{}", name), std::nullopt);
     return take_value(*option, fmt::format("--{}", name), std::string(body.substr(equals + 1)));
   }
@@ -110,7 +115,8 @@ class Parser {
   // `-d`, `-o json`, `-ojson`, `-o=json`, and flags run together as in `-dw`.
   Failure take_short(const std::string& word) {
     for (std::size_t i = 1; i < word.size(); ++i) {
-      const Option* option = find([&](const Option& candidate) { return candidate.letter != '\0' && candidate.letter == word[i]; });
+      const Option* option =
+          find([&](const Option& candidate) { return candidate.letter != '\0' && candidate.letter == word[i]; });
       if (option == nullptr) return unknown_option(word);
       const std::string spelled = fmt::format("-{}", word[i]);
       if (option->kind != OptionKind::kFlag && i + 1 < word.size()) {
@@ -134,7 +140,8 @@ class Parser {
       }
       value = words_[next_++];
     }
-    if (value->empty()) return fail(fmt::format("`{}` needs a value that is not empty: {} {}", spelled, spelled, option.value));
+    if (value->empty())
+      return fail(fmt::format("`{}` needs a value that is not empty: {} {}", spelled, spelled, option.value));
     if (option.kind == OptionKind::kValue && result_.value(option.name).value_or(*value) != *value) {
       return fail(fmt::format("`{}` is given twice, as `{}` and as `{}`; give it once", spelled,
                               *result_.value(option.name), *value));
@@ -162,11 +169,13 @@ class Parser {
     if (result_.wants_help) return std::move(result_);
     const Command& command = *result_.command;
     if (result_.arguments.size() < command.least_arguments) {
-      return std::unexpected(*fail(fmt::format("`{}` needs more: tensor-fusion {} {}", command.name, command.name, command.arguments)));
+      return std::unexpected(
+          *fail(fmt::format("`{}` needs more: tensor-fusion {} {}", command.name, command.name, command.arguments)));
     }
     if (result_.arguments.size() > command.most_arguments) {
-      return std::unexpected(*fail(fmt::format("`{}` does not take `{}`: tensor-fusion {} {}", command.name,
-                                               result_.arguments[command.most_arguments], command.name, command.arguments)));
+      return std::unexpected(
+          *fail(fmt::format("`{}` does not take `{}`: tensor-fusion {} {}", command.name,
+                            result_.arguments[command.most_arguments], command.name, command.arguments)));
     }
     if (command.offer == Offer::kWords) {
       const auto words = split_words(command.words);

@@ -27,17 +27,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto read = cli::parse(line);
     if (!read && read.error().message.empty()) std::abort();
     if (!read || read->wants_help) return;
-    if (read->command->name == "run" && !cli::run_request_of(*read) && cli::run_request_of(*read).error().message.empty()) std::abort();
+    if (read->command->name == "run" && !cli::run_request_of(*read) &&
+        cli::run_request_of(*read).error().message.empty())
+      std::abort();
     if (read->command->name == "limit") (void)cli::limit_request_of(*read);
   };
   check(words);
   words.insert(words.begin(), "run");
   check(words);
-  for (const char* option : {"--vram", "--compute", "--compute-request", "--gpus", "--name"}) check({"run", option, words.back(), "true"});
+  for (const char* option : {"--vram", "--compute", "--compute-request", "--gpus", "--name"})
+    check({"run", option, words.back(), "true"});
   (void)cli::signal_of(words.back());
   (void)cli::inspect_elf({data, size});
   (void)cli::inspect_shebang({data, size});
   const std::string text(reinterpret_cast<const char*>(data), size);
-  if (cli::merged_preload(cli::merged_preload(text, "/l.so"), "/l.so") != cli::merged_preload(text, "/l.so")) std::abort();
+  if (cli::merged_preload(cli::merged_preload(text, "/l.so"), "/l.so") != cli::merged_preload(text, "/l.so"))
+    std::abort();
   return 0;
 }

@@ -27,7 +27,8 @@ TEST(Parse, leaves_everything_after_the_program_to_the_program) {
 }
 
 TEST(Parse, takes_options_before_and_after_the_command_and_its_arguments) {
-  for (const Words& words : {Words{"-o", "json", "ps"}, Words{"ps", "-ojson"}, Words{"--output=json", "ps"}, Words{"ps", "a", "-o=json"}}) {
+  for (const Words& words :
+       {Words{"-o", "json", "ps"}, Words{"ps", "-ojson"}, Words{"--output=json", "ps"}, Words{"ps", "a", "-o=json"}}) {
     const auto read = parse(words);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_TRUE(read->json());
@@ -59,17 +60,23 @@ TEST_P(RefusedLine, is_answered_with_one_sentence_that_says_what_to_do) {
 
 INSTANTIATE_TEST_SUITE_P(
     Parse, RefusedLine,
-    testing::Values(Refused{{}, "a command is missing"}, Refused{{"rum", "--", "true"}, "did you mean `run`?"},
-                    Refused{{"deviecs"}, "did you mean `devices`?"}, Refused{{"xyzzyplugh"}, "there is no command `xyzzyplugh`; "},
-                    Refused{{"run", "--vrma", "2Gi", "true"}, "did you mean `--vram`?"}, Refused{{"run", "--comptue=3%", "true"}, "did you mean `--compute`?"},
-                    Refused{{"ps", "--vram", "2Gi"}, "`ps` has no option `--vram`"}, Refused{{"ps", "-x"}, "no option `-x`"},
-                    Refused{{"--vram", "2Gi", "run"}, "before a command"}, Refused{{"run", "--vram"}, "`--vram` needs a value: --vram SIZE"},
-                    Refused{{"run", "--vram", "--", "true"}, "needs a value"}, Refused{{"run", "--vram=", "true"}, "not empty"},
-                    Refused{{"run", "--wait=yes", "true"}, "takes no value"}, Refused{{"run", "--vram", "1Gi", "--vram", "2Gi", "true"}, "given twice"},
-                    Refused{{"run"}, "`run` needs more"}, Refused{{"run", "--"}, "`run` needs more"}, Refused{{"--", "true"}, "must stand before `--`"},
-                    Refused{{"limit"}, "needs more"}, Refused{{"limit", "a", "b"}, "does not take `b`"}, Refused{{"version", "x"}, "does not take `x`"},
-                    Refused{{"ps", "-o", "jsno"}, "did you mean `json`?"}, Refused{{"run", "--qos", "hgih", "true"}, "did you mean `high`?"},
-                    Refused{{"completion", "bsh"}, "did you mean `bash`?"}, Refused{{"bench", "memroy"}, "did you mean `memory`?"}));
+    testing::Values(
+        Refused{{}, "a command is missing"}, Refused{{"rum", "--", "true"}, "did you mean `run`?"},
+        Refused{{"deviecs"}, "did you mean `devices`?"}, Refused{{"xyzzyplugh"}, "there is no command `xyzzyplugh`; "},
+        Refused{{"run", "--vrma", "2Gi", "true"}, "did you mean `--vram`?"},
+        Refused{{"run", "--comptue=3%", "true"}, "did you mean `--compute`?"},
+        Refused{{"ps", "--vram", "2Gi"}, "`ps` has no option `--vram`"}, Refused{{"ps", "-x"}, "no option `-x`"},
+        Refused{{"--vram", "2Gi", "run"}, "before a command"},
+        Refused{{"run", "--vram"}, "`--vram` needs a value: --vram SIZE"},
+        Refused{{"run", "--vram", "--", "true"}, "needs a value"}, Refused{{"run", "--vram=", "true"}, "not empty"},
+        Refused{{"run", "--wait=yes", "true"}, "takes no value"},
+        Refused{{"run", "--vram", "1Gi", "--vram", "2Gi", "true"}, "given twice"}, Refused{{"run"}, "`run` needs more"},
+        Refused{{"run", "--"}, "`run` needs more"}, Refused{{"--", "true"}, "must stand before `--`"},
+        Refused{{"limit"}, "needs more"}, Refused{{"limit", "a", "b"}, "does not take `b`"},
+        Refused{{"version", "x"}, "does not take `x`"}, Refused{{"ps", "-o", "jsno"}, "did you mean `json`?"},
+        Refused{{"run", "--qos", "hgih", "true"}, "did you mean `high`?"},
+        Refused{{"completion", "bsh"}, "did you mean `bash`?"},
+        Refused{{"bench", "memroy"}, "did you mean `memory`?"}));
 
 TEST(Parse, shows_help_for_a_command_whatever_else_is_missing) {
   const auto run = parse({"run", "--help"});

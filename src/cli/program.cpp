@@ -38,7 +38,10 @@ std::unexpected<ProgramRefusal> refuse(int code, std::string message) {
 }
 
 std::unexpected<ProgramRefusal> refuse_unlimited(const std::string& path, const std::string& because) {
-  return refuse(kExitCannotLimit, fmt::format("`{}` {}, so it was not started (`--allow-unlimited` runs it all the same, watched but not limited)", path, because));
+  return refuse(
+      kExitCannotLimit,
+      fmt::format("`{}` {}, so it was not started (`--allow-unlimited` runs it all the same, watched but not limited)",
+                  path, because));
 }
 
 std::optional<std::vector<std::uint8_t>> read_head(const std::string& path) {
@@ -66,30 +69,39 @@ unsigned glibc_of(const std::string& loader) {
   return 0;
 }
 
-std::expected<void, ProgramRefusal> check_elf(const std::string& path, const ElfFacts& elf, const PreloadConditions& conditions) {
-  if (!elf.is_64_bit) return refuse_unlimited(path, "is a 32-bit program, into which the 64-bit limiter cannot be loaded");
+std::expected<void, ProgramRefusal> check_elf(const std::string& path, const ElfFacts& elf,
+                                              const PreloadConditions& conditions) {
+  if (!elf.is_64_bit)
+    return refuse_unlimited(path, "is a 32-bit program, into which the 64-bit limiter cannot be loaded");
   if (elf.machine != kOwnMachine) return refuse_unlimited(path, "is built for another processor than the limiter");
   if (!elf.interpreter) {
-    return refuse_unlimited(path, "is statically linked, so the limiter cannot be loaded into it; use a dynamically linked build");
+    return refuse_unlimited(
+        path, "is statically linked, so the limiter cannot be loaded into it; use a dynamically linked build");
   }
   if (elf.interpreter->find("ld-musl") != std::string::npos) {
     return refuse_unlimited(path, "is linked with musl, whose loader cannot load the limiter; use a glibc build");
   }
   if (!system::exists(*elf.interpreter)) {
-    return refuse(kExitNotExecutable, fmt::format("`{}` needs the loader `{}`, which is not on this machine; install the C library it was built for", path, *elf.interpreter));
+    return refuse(
+        kExitNotExecutable,
+        fmt::format("`{}` needs the loader `{}`, which is not on this machine; install the C library it was built for",
+                    path, *elf.interpreter));
   }
   if (conditions.limiter_needs_glibc != 0) {
     const unsigned has = glibc_of(*elf.interpreter);
     if (has != 0 && has < conditions.limiter_needs_glibc) {
-      return refuse_unlimited(path, fmt::format("runs on glibc 2.{}, and the limiter needs 2.{} or newer", has, conditions.limiter_needs_glibc));
+      return refuse_unlimited(path, fmt::format("runs on glibc 2.{}, and the limiter needs 2.{} or newer", has,
+                                                conditions.limiter_needs_glibc));
     }
   }
   struct stat status{};
   if (!conditions.through_file && ::stat(path.c_str(), &status) == 0) {
     const bool other_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != ::geteuid();
-    const bool other_group = (status.st_mode & S_ISGID) != 0 && (status.st_mode & S_IXGRP) != 0 && status.st_gid != ::getegid();
+    const bool other_group =
+        (status.st_mode & S_ISGID) != 0 && (status.st_mode & S_IXGRP) != 0 && status.st_gid != ::getegid();
     if (other_user || other_group) {
-      return refuse_unlimited(path, "is a set-user-id program, for which the loader ignores LD_PRELOAD; run tensor-fusion as root");
+      return refuse_unlimited(
+          path, "is a set-user-id program, for which the loader ignores LD_PRELOAD; run tensor-fusion as root");
     }
   }
   return {};
@@ -125,7 +137,8 @@ std::expected<Program, ProgramRefusal> find_program(const std::string& name, con
     if (S_ISDIR(status.st_mode)) {
       if (found_but.empty()) found_but = fmt::format("`{}` is a folder", candidate);
     } else if (::access(candidate.c_str(), X_OK) != 0) {
-      if (found_but.empty()) found_but = fmt::format("`{}` is not executable (chmod +x it, or name its interpreter)", candidate);
+      if (found_but.empty())
+        found_but = fmt::format("`{}` is not executable (chmod +x it, or name its interpreter)", candidate);
     } else {
       return Program{candidate, {}};
     }
@@ -140,14 +153,17 @@ std::expected<void, ProgramRefusal> check_limitable(Program& program, const Prel
   for (int depth = 0; depth <= kMostInterpreters; ++depth) {
     program.inspected.push_back(path);
     const auto head = read_head(path);
-    if (!head) return refuse_unlimited(path, "may be executed but not read, so nobody can tell whether it can be limited");
+    if (!head)
+      return refuse_unlimited(path, "may be executed but not read, so nobody can tell whether it can be limited");
     if (const auto elf = inspect_elf(*head)) return check_elf(path, *elf, conditions);
     const auto shebang = inspect_shebang(*head);
     if (!shebang) {
-      return refuse(kExitNotExecutable, fmt::format("`{}` is neither a program for this system nor a script with a `#!` line", path));
+      return refuse(kExitNotExecutable,
+                    fmt::format("`{}` is neither a program for this system nor a script with a `#!` line", path));
     }
     if (!system::exists(shebang->interpreter)) {
-      return refuse(kExitNotExecutable, fmt::format("the first line of `{}` names `{}`, which does not exist", path, shebang->interpreter));
+      return refuse(kExitNotExecutable,
+                    fmt::format("the first line of `{}` names `{}`, which does not exist", path, shebang->interpreter));
     }
     path = shebang->interpreter;
     if (std::filesystem::path(path).filename() == "env") {

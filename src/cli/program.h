@@ -14,17 +14,17 @@ struct ProgramRefusal {
 };
 
 struct Program {
-  std::string path;                     // what execve gets
-  std::vector<std::string> inspected;   // the path, and the interpreters that its first line names
+  std::string path;                    // what execve gets
+  std::vector<std::string> inspected;  // the path, and the interpreters that its first line names
 };
 
 // Looks a name up as execvp does. `search_path` is the value of PATH.
 std::expected<Program, ProgramRefusal> find_program(const std::string& name, const std::string& search_path);
 
 struct PreloadConditions {
-  bool through_file = false;        // /etc/ld.so.preload reaches set-user-id programs, LD_PRELOAD does not
+  bool through_file = false;         // /etc/ld.so.preload reaches set-user-id programs, LD_PRELOAD does not
   unsigned limiter_needs_glibc = 0;  // minor version; 0 = unknown, not checked
-  std::string search_path = {};     // for scripts that begin with `#!/usr/bin/env`
+  std::string search_path = {};      // for scripts that begin with `#!/usr/bin/env`
 };
 
 // Nothing when the limiter will be loaded into it; the files looked at are added to `program.inspected`.

@@ -35,7 +35,8 @@ class ProgramTest : public testing::Test {
   }
 
   // A program of 64 bits (or 32) with the given interpreter; "" for a static one.
-  static std::string elf(const std::string& interpreter, unsigned char elf_class = ELFCLASS64, std::uint16_t machine = 0) {
+  static std::string elf(const std::string& interpreter, unsigned char elf_class = ELFCLASS64,
+                         std::uint16_t machine = 0) {
 #if defined(__x86_64__)
     constexpr std::uint16_t kMachine = EM_X86_64;
 #else
@@ -54,8 +55,8 @@ class ProgramTest : public testing::Test {
     segment.p_type = interpreter.empty() ? PT_LOAD : PT_INTERP;
     segment.p_offset = sizeof(header) + sizeof(segment);
     segment.p_filesz = interpreter.size() + 1;
-    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + std::string(reinterpret_cast<const char*>(&segment), sizeof(segment)) +
-           interpreter + '\0';
+    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) +
+           std::string(reinterpret_cast<const char*>(&segment), sizeof(segment)) + interpreter + '\0';
   }
 
   static std::string own_loader() {
@@ -65,7 +66,8 @@ class ProgramTest : public testing::Test {
     return inspect_elf(bytes)->interpreter.value();
   }
 
-  ProgramRefusal refusal(const std::string& path, const PreloadConditions& conditions = {.through_file = true, .search_path = "/usr/bin:/bin"}) {
+  ProgramRefusal refusal(const std::string& path,
+                         const PreloadConditions& conditions = {.through_file = true, .search_path = "/usr/bin:/bin"}) {
     auto program = find_program(path, "");
     EXPECT_TRUE(program) << program.error().message;
     const auto checked = check_limitable(*program, conditions);
@@ -101,7 +103,9 @@ TEST_F(ProgramTest, looks_through_scripts_to_what_runs_them) {
   const std::string tool = write("static-tool", elf(""));
   EXPECT_NE(refusal(write("script", "#!" + tool + " -x\n")).message.find("statically linked"), std::string::npos);
   const PreloadConditions with_path{.through_file = true, .search_path = folder_.string()};
-  EXPECT_NE(refusal(write("by-env", "#!/usr/bin/env -S A=1 static-tool -u\n"), with_path).message.find("statically linked"), std::string::npos);
+  EXPECT_NE(
+      refusal(write("by-env", "#!/usr/bin/env -S A=1 static-tool -u\n"), with_path).message.find("statically linked"),
+      std::string::npos);
   auto script = find_program(write("fine", "#!/bin/sh\n"), "");
   EXPECT_TRUE(check_limitable(*script, {.through_file = true}));
   EXPECT_EQ(script->inspected.size(), 2u);

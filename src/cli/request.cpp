@@ -22,13 +22,15 @@ struct SignalName {
   int number;
 };
 constexpr std::array kSignals{
-    SignalName{"TERM", SIGTERM}, SignalName{"KILL", SIGKILL}, SignalName{"INT", SIGINT},   SignalName{"HUP", SIGHUP},
-    SignalName{"QUIT", SIGQUIT}, SignalName{"USR1", SIGUSR1}, SignalName{"USR2", SIGUSR2}, SignalName{"STOP", SIGSTOP},
-    SignalName{"CONT", SIGCONT}, SignalName{"ABRT", SIGABRT}, SignalName{"ALRM", SIGALRM}, SignalName{"WINCH", SIGWINCH},
+    SignalName{"TERM", SIGTERM}, SignalName{"KILL", SIGKILL}, SignalName{"INT", SIGINT},
+    SignalName{"HUP", SIGHUP},   SignalName{"QUIT", SIGQUIT}, SignalName{"USR1", SIGUSR1},
+    SignalName{"USR2", SIGUSR2}, SignalName{"STOP", SIGSTOP}, SignalName{"CONT", SIGCONT},
+    SignalName{"ABRT", SIGABRT}, SignalName{"ALRM", SIGALRM}, SignalName{"WINCH", SIGWINCH},
 };
 
 template <typename T>
-Result<std::optional<T>> read(const Invocation& invocation, std::string_view option, Result<T> (*parser)(std::string_view)) {
+Result<std::optional<T>> read(const Invocation& invocation, std::string_view option,
+                              Result<T> (*parser)(std::string_view)) {
   const auto text = invocation.value(option);
   if (!text) return std::nullopt;
   auto value = parser(*text);
@@ -40,8 +42,10 @@ Result<std::optional<T>> read(const Invocation& invocation, std::string_view opt
 Result<void> check_order(const std::optional<base::Compute>& request, const std::optional<base::Compute>& limit) {
   if (!request || !limit || request->index() != limit->index()) return {};
   if (*request > *limit) {
-    return base::fail(ErrorCode::kUsage, fmt::format("--compute-request {} is more than --compute {}; a slice cannot be certain of more than it may use",
-                                                     base::to_text(*request), base::to_text(*limit)));
+    return base::fail(
+        ErrorCode::kUsage,
+        fmt::format("--compute-request {} is more than --compute {}; a slice cannot be certain of more than it may use",
+                    base::to_text(*request), base::to_text(*limit)));
   }
   return {};
 }
@@ -103,7 +107,8 @@ Result<int> signal_of(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) {
     if (number > 0 && number < NSIG) return number;
-    return base::fail(ErrorCode::kUsage, fmt::format("there is no signal {}; signals go from 1 to {}", number, NSIG - 1));
+    return base::fail(ErrorCode::kUsage,
+                      fmt::format("there is no signal {}; signals go from 1 to {}", number, NSIG - 1));
   }
   std::string_view name = text;
   if (base::lower(name.substr(0, 3)) == "sig") name.remove_prefix(3);
@@ -119,7 +124,8 @@ Result<unsigned> count_of(const std::string& option, const std::string& text, un
   unsigned count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count < least || count > most) {
-    return base::fail(ErrorCode::kUsage, fmt::format("{} must be a whole number from {} to {}, not `{}`", option, least, most, text));
+    return base::fail(ErrorCode::kUsage,
+                      fmt::format("{} must be a whole number from {} to {}, not `{}`", option, least, most, text));
   }
   return count;
 }

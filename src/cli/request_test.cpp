@@ -13,8 +13,9 @@ Invocation line(std::vector<std::string> words) {
 }
 
 TEST(RunRequest, carries_what_was_asked_for) {
-  const auto request = run_request_of(line({"run", "--vram", "2Gi", "--compute", "20tflops", "--compute-request", "10%", "--gpus", "2", "--qos", "high", "--name",
-                                            "night", "--", "python", "train.py"}));
+  const auto request =
+      run_request_of(line({"run", "--vram", "2Gi", "--compute", "20tflops", "--compute-request", "10%", "--gpus", "2",
+                           "--qos", "high", "--name", "night", "--", "python", "train.py"}));
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(std::get<base::Bytes>(*request->vram).value, 2u << 30);
   EXPECT_DOUBLE_EQ(std::get<base::Tflops>(*request->compute).value, 20);
@@ -46,12 +47,15 @@ TEST_P(BadValue, is_refused_as_a_usage_error_that_names_the_option) {
 }
 
 INSTANTIATE_TEST_SUITE_P(RunRequest, BadValue,
-                         testing::Values(Bad{"--vram", "0", "0"}, Bad{"--vram", "-1Gi", "-1Gi"}, Bad{"--vram", "nan", "nan"},
-                                         Bad{"--vram", "infGi", "infGi"}, Bad{"--vram", "8Gib8", "8Gib8"}, Bad{"--vram", "120%", "120%"},
-                                         Bad{"--vram", "99999999999Gi", "99999999999Gi"}, Bad{"--compute", "0%", "0%"}, Bad{"--compute", "-5%", "-5%"},
-                                         Bad{"--compute", "101%", "101%"}, Bad{"--compute", "nan%", "nan%"}, Bad{"--compute", "20tflosp", "tflops"},
-                                         Bad{"--compute", "40", "40"}, Bad{"--gpus", "0", "from 1 to 16"}, Bad{"--gpus", "17", "from 1 to 16"},
-                                         Bad{"--gpus", "-1", "from 1 to 16"}, Bad{"--gpus", "1e3", "from 1 to 16"}, Bad{"--name", "a/b", "letters, digits"},
+                         testing::Values(Bad{"--vram", "0", "0"}, Bad{"--vram", "-1Gi", "-1Gi"},
+                                         Bad{"--vram", "nan", "nan"}, Bad{"--vram", "infGi", "infGi"},
+                                         Bad{"--vram", "8Gib8", "8Gib8"}, Bad{"--vram", "120%", "120%"},
+                                         Bad{"--vram", "99999999999Gi", "99999999999Gi"}, Bad{"--compute", "0%", "0%"},
+                                         Bad{"--compute", "-5%", "-5%"}, Bad{"--compute", "101%", "101%"},
+                                         Bad{"--compute", "nan%", "nan%"}, Bad{"--compute", "20tflosp", "tflops"},
+                                         Bad{"--compute", "40", "40"}, Bad{"--gpus", "0", "from 1 to 16"},
+                                         Bad{"--gpus", "17", "from 1 to 16"}, Bad{"--gpus", "-1", "from 1 to 16"},
+                                         Bad{"--gpus", "1e3", "from 1 to 16"}, Bad{"--name", "a/b", "letters, digits"},
                                          Bad{"--name", "..", "begins with"}));
 
 TEST(RunRequest, refuses_a_floor_above_the_cap) {

@@ -40,10 +40,14 @@ struct Failure {
 template <typename T>
 using Step = std::expected<T, Failure>;
 
-std::unexpected<Failure> stop(int code, std::string message) { return std::unexpected(Failure{code, std::move(message)}); }
+std::unexpected<Failure> stop(int code, std::string message) {
+  return std::unexpected(Failure{code, std::move(message)});
+}
 std::unexpected<Failure> stop(const Error& error) { return stop(exit_code_of(error.code), error.message); }
 
-void notice(std::string_view text) { std::fprintf(stderr, "tensor-fusion: %.*s\n", static_cast<int>(text.size()), text.data()); }
+void notice(std::string_view text) {
+  std::fprintf(stderr, "tensor-fusion: %.*s\n", static_cast<int>(text.size()), text.data());
+}
 
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
@@ -56,11 +60,13 @@ base::Result<std::vector<std::string>> hidden_devices(hypervisor::Client& client
   auto all = client.devices();
   if (!all) return std::unexpected(all.error());
   std::vector<std::string> granted = reply.shared_device_files;
-  for (const auto& device : reply.devices) granted.insert(granted.end(), device.device_files.begin(), device.device_files.end());
+  for (const auto& device : reply.devices)
+    granted.insert(granted.end(), device.device_files.begin(), device.device_files.end());
   std::vector<std::string> hidden;
   for (const view::Device& device : view::devices_from(*all)) {
     if (device.node.empty() || std::ranges::find(granted, device.node) != granted.end()) continue;
-    if (std::ranges::find(reply.devices, device.uuid, &hypervisor::RunDevice::uuid) == reply.devices.end()) hidden.push_back(device.node);
+    if (std::ranges::find(reply.devices, device.uuid, &hypervisor::RunDevice::uuid) == reply.devices.end())
+      hidden.push_back(device.node);
   }
   return hidden;
 }
@@ -82,7 +88,8 @@ class Run {
   // Everything that can be refused without a hypervisor.
   Step<void> prepare() {
     if (const auto inside = current_slice()) {
-      return stop(kExitUsage, fmt::format("this shell already runs in the slice at `{}`; start the program directly", *inside));
+      return stop(kExitUsage,
+                  fmt::format("this shell already runs in the slice at `{}`; start the program directly", *inside));
     }
     auto request = run_request_of(invocation_);
     if (!request) return stop(request.error());
@@ -107,7 +114,8 @@ class Run {
     auto reply = client_->run(request_);
     if (!reply && reply.error().code == ErrorCode::kNoCapacity && invocation_.has("wait")) {
       const std::string_view why = reply.error().message;
-      notice(fmt::format("waiting in line: {}", view::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
+      notice(
+          fmt::format("waiting in line: {}", view::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
       request_.wait_ms = kWaitForeverMs;
       reply = client_->run(request_);
     }
@@ -151,12 +159,14 @@ class Run {
                                                     .limiter_needs_glibc = limiter_->needs_glibc(),
                                                     .search_path = environment("PATH").value_or(kDefaultPath)});
     if (checked) return {};
-    if (!allow_unlimited_ || checked.error().exit_code != kExitCannotLimit) return stop(checked.error().exit_code, checked.error().message);
+    if (!allow_unlimited_ || checked.error().exit_code != kExitCannotLimit)
+      return stop(checked.error().exit_code, checked.error().message);
     notice(fmt::format("not limited: {}", checked.error().message));
     return {};
   }
 
-  Step<void> preload_by_environment(const std::string& why, std::vector<std::pair<std::string, std::string>>& for_slice) {
+  Step<void> preload_by_environment(const std::string& why,
+                                    std::vector<std::pair<std::string, std::string>>& for_slice) {
     if (auto done = check(false); !done) return done;
     auto kept = limiter_->keep(limiter_folders(context_.state()));
     if (!kept) return stop(kExitCannotLimit, kept.error());
@@ -178,7 +188,8 @@ class Run {
     environment_block.push_back(nullptr);
     std::fflush(nullptr);
     ::execve(program_.path.c_str(), arguments.data(), environment_block.data());
-    return stop(errno == ENOENT ? kExitNoProgram : kExitNotExecutable, fmt::format("`{}` cannot be executed: {}", program_.path, std::strerror(errno)));
+    return stop(errno == ENOENT ? kExitNoProgram : kExitNotExecutable,
+                fmt::format("`{}` cannot be executed: {}", program_.path, std::strerror(errno)));
   }
 
   const Context& context_;
@@ -203,26 +214,30 @@ std::expected<void, Failure> redirect_to(const std::string& log_path) {
   const system::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640));
   const system::Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!log) return stop(system::error_of("keep output in", log_path, errno));
-  if (::dup2(nothing.get(), STDIN_FILENO) < 0 || ::dup2(log.get(), STDOUT_FILENO) < 0 || ::dup2(log.get(), STDERR_FILENO) < 0) {
+  if (::dup2(nothing.get(), STDIN_FILENO) < 0 || ::dup2(log.get(), STDOUT_FILENO) < 0 ||
+      ::dup2(log.get(), STDERR_FILENO) < 0) {
     return stop(kExitProblem, fmt::format("cannot redirect the output: {}", std::strerror(errno)));
   }
   return {};
 }
 
-// The child reports through the pipe: the slice's name, or a failure before the program could start. An empty rest after
-// the name means that exec has closed the pipe.
+// The child reports through the pipe: the slice's name, or a failure before the program could start. An empty rest
+// after the name means that exec has closed the pipe.
 int run_detached(const Context& context) {
   Run run(context);
   if (auto done = run.prepare(); !done) return context.fail(done.error().code, done.error().message);
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return context.fail(kExitProblem, fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return context.fail(kExitProblem, fmt::format("cannot make a pipe: {}", std::strerror(errno)));
   const system::Fd reader(ends[0]);
   system::Fd writer(ends[1]);
   const pid_t child = ::fork();
   if (child < 0) return context.fail(kExitProblem, fmt::format("cannot start a process: {}", std::strerror(errno)));
   if (child == 0) {
     ::setsid();
-    const auto tell = [&](const std::string& text) { return ::write(writer.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()); };
+    const auto tell = [&](const std::string& text) {
+      return ::write(writer.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    };
     auto done = run.obtain_slice();
     if (done) done = redirect_to(run.slice().log_path);
     if (done && !tell(fmt::format("name {}\n", run.slice().name))) ::_exit(kExitProblem);
@@ -258,14 +273,17 @@ int run_detached(const Context& context) {
 
 }  // namespace
 
-int run(const Context& context) { return context.invocation().has("detach") ? run_detached(context) : run_here(context); }
+int run(const Context& context) {
+  return context.invocation().has("detach") ? run_detached(context) : run_here(context);
+}
 
 std::vector<std::string> program_environment(const std::vector<std::string>& ours,
                                              const std::vector<std::pair<std::string, std::string>>& slice,
                                              const std::vector<std::string>& asked) {
   std::vector<std::string> all = ours;
   const auto remove = [&](std::string_view name) {
-    std::erase_if(all, [&](const std::string& entry) { return std::string_view(entry).substr(0, entry.find('=')) == name; });
+    std::erase_if(all,
+                  [&](const std::string& entry) { return std::string_view(entry).substr(0, entry.find('=')) == name; });
   };
   for (const std::string& entry : asked) {
     const auto equals = entry.find('=');

@@ -1,6 +1,6 @@
 #pragma once
-// `run`: asks for a slice and then becomes the program. Because the process itself is replaced, the program's exit code,
-// signals, terminal and standard streams are the program's own; the hypervisor notices its end by the pid.
+// `run`: asks for a slice and then becomes the program. Because the process itself is replaced, the program's exit
+// code, signals, terminal and standard streams are the program's own; the hypervisor notices its end by the pid.
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,8 +11,8 @@ namespace tensor_fusion::cli {
 
 int run(const Context& context);  // returns only when the program could not be started
 
-// The environment of the program: ours, changed as the user asked ("NAME=VALUE" sets, "NAME" removes), and last, so that
-// it holds, what the slice needs.
+// The environment of the program: ours, changed as the user asked ("NAME=VALUE" sets, "NAME" removes), and last, so
+// that it holds, what the slice needs.
 std::vector<std::string> program_environment(const std::vector<std::string>& ours,
                                              const std::vector<std::pair<std::string, std::string>>& slice,
                                              const std::vector<std::string>& asked);

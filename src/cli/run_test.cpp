@@ -44,7 +44,9 @@ class FakeHypervisor {
   }
   ~FakeHypervisor() {
     stopping_ = true;
-    { const auto wake = system::connect_unix((state_ / node::hypervisor::kSocketName).string()); }
+    {
+      const auto wake = system::connect_unix((state_ / node::hypervisor::kSocketName).string());
+    }
     thread_.join();
   }
 
@@ -152,7 +154,9 @@ class RunTest : public testing::Test {
     ended.errors = system::read_file((folder_ / "errors").string()).value_or("");
     return ended;
   }
-  Ended run(std::vector<std::string> words, const std::vector<std::string>& variables = {}) { return finish(start(std::move(words), variables)); }
+  Ended run(std::vector<std::string> words, const std::vector<std::string>& variables = {}) {
+    return finish(start(std::move(words), variables));
+  }
 
   void await_file(const std::string& name) {
     for (int i = 0; i < 2000 && !system::exists((folder_ / name).string()); ++i) ::usleep(5000);
@@ -183,7 +187,9 @@ TEST_F(RunTest, ends_by_the_signal_that_ended_the_program) {
 TEST_F(RunTest, hands_signals_to_the_program) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT, SIGWINCH}) {
     fs::remove(folder_ / "ready");
-    const pid_t child = start({"sh", "-c", "trap 'exit 42' " + std::to_string(number) + "; : > " + (folder_ / "ready").string() + "; while :; do sleep 0.01; done"});
+    const pid_t child = start({"sh", "-c",
+                               "trap 'exit 42' " + std::to_string(number) + "; : > " + (folder_ / "ready").string() +
+                                   "; while :; do sleep 0.01; done"});
     await_file("ready");
     ::kill(child, number);
     EXPECT_EQ(WEXITSTATUS(finish(child).status), 42) << number;
@@ -196,12 +202,14 @@ TEST_F(RunTest, is_the_program_itself_so_that_terminal_and_job_control_are_its_o
   ASSERT_NE(std::fgets(open_files.data(), open_files.size(), plain), nullptr);
   ::pclose(plain);
   const Ended ended = run({"--", "sh", "-c", "echo $$ $PPID; ls /proc/self/fd | wc -l"});
-  EXPECT_EQ(ended.output, std::to_string(ended.pid) + " " + std::to_string(::getpid()) + "\n" + open_files.data()) << "and no descriptor of ours is left open";
+  EXPECT_EQ(ended.output, std::to_string(ended.pid) + " " + std::to_string(::getpid()) + "\n" + open_files.data())
+      << "and no descriptor of ours is left open";
 }
 
 // A line of ours on a standard stream breaks tools that read the program's output.
 TEST_F(RunTest, adds_nothing_to_the_standard_streams) {
-  if (!can_make_namespaces()) GTEST_SKIP() << "without namespaces a notice is printed: " << can_make_namespaces().error();
+  if (!can_make_namespaces())
+    GTEST_SKIP() << "without namespaces a notice is printed: " << can_make_namespaces().error();
   const Ended ended = run({"--", "printf", "a\\0b"});
   EXPECT_EQ(ended.output, std::string("a\0b", 3));
   EXPECT_EQ(ended.errors, "");
@@ -221,27 +229,34 @@ TEST_F(RunTest, tells_the_hypervisor_its_pid_before_the_program_starts) {
 }
 
 TEST_F(RunTest, gives_the_program_its_devices_and_the_asked_environment) {
-  const Ended ended = run({"-e", "A=1", "-e", "HOME", "-e", "CUDA_VISIBLE_DEVICES=all", "--", "sh", "-c", "echo $A ${HOME-none} $CUDA_VISIBLE_DEVICES $TENSOR_FUSION_SIM"},
+  const Ended ended = run({"-e", "A=1", "-e", "HOME", "-e", "CUDA_VISIBLE_DEVICES=all", "--", "sh", "-c",
+                           "echo $A ${HOME-none} $CUDA_VISIBLE_DEVICES $TENSOR_FUSION_SIM"},
                           {"TENSOR_FUSION_SIM=2xh100"});
   EXPECT_EQ(ended.output, "1 none GPU-a 2xh100\n");
 }
 
 TEST_F(RunTest, without_a_namespace_preloads_a_kept_copy_and_says_so_once) {
-  const Ended ended = run({"--no-namespace", "--", "sh", "-c", "echo $LD_PRELOAD; echo $TENSOR_FUSION_SLICE"}, {"LD_PRELOAD=/nowhere/jemalloc.so"});
+  const Ended ended = run({"--no-namespace", "--", "sh", "-c", "echo $LD_PRELOAD; echo $TENSOR_FUSION_SLICE"},
+                          {"LD_PRELOAD=/nowhere/jemalloc.so"});
   const auto lines = base::split(ended.output, '\n');
   ASSERT_GE(lines.size(), 2u);
-  EXPECT_TRUE(lines[0].starts_with("/nowhere/jemalloc.so:" + (folder_ / "state/limiter/limiter-").string())) << ended.output;
+  EXPECT_TRUE(lines[0].starts_with("/nowhere/jemalloc.so:" + (folder_ / "state/limiter/limiter-").string()))
+      << ended.output;
   EXPECT_EQ(lines[1], hypervisor_->slice().string());
   EXPECT_NE(ended.errors.find("LD_PRELOAD only"), std::string::npos);
 }
 
 TEST_F(RunTest, names_no_slice_directory_where_the_fixed_place_holds_it) {
   if (!can_make_namespaces()) GTEST_SKIP() << can_make_namespaces().error();
-  EXPECT_EQ(run({"--", "sh", "-c", "echo ${TENSOR_FUSION_SLICE-none} ${LD_PRELOAD-none}; cat /run/tensor-fusion/slice/grant"}).output, "none none\ngrant");
+  EXPECT_EQ(
+      run({"--", "sh", "-c", "echo ${TENSOR_FUSION_SLICE-none} ${LD_PRELOAD-none}; cat /run/tensor-fusion/slice/grant"})
+          .output,
+      "none none\ngrant");
 }
 
 TEST_F(RunTest, starts_nothing_when_the_hypervisor_refuses) {
-  const std::pair<std::string, int> cases[] = {{"no_capacity", 110}, {"impossible", 111}, {"not_found", 112}, {"already_exists", 113}, {"permission", 115}, {"usage", 2}};
+  const std::pair<std::string, int> cases[] = {{"no_capacity", 110},    {"impossible", 111}, {"not_found", 112},
+                                               {"already_exists", 113}, {"permission", 115}, {"usage", 2}};
   for (const auto& [code, status] : cases) {
     hypervisor_->refuse_next(code);
     const Ended ended = run({"--", "echo", "started"});
@@ -294,7 +309,8 @@ TEST_F(RunTest, detached_reports_what_went_wrong_before_the_program_started) {
 }
 
 TEST(ProgramEnvironment, puts_the_slice_last_so_that_nothing_takes_it_off) {
-  EXPECT_EQ(program_environment({"A=1", "B=2", "LD_PRELOAD=x"}, {{"LD_PRELOAD", "limiter"}, {"C", "3"}}, {"B", "A=9", "LD_PRELOAD=", "D=4"}),
+  EXPECT_EQ(program_environment({"A=1", "B=2", "LD_PRELOAD=x"}, {{"LD_PRELOAD", "limiter"}, {"C", "3"}},
+                                {"B", "A=9", "LD_PRELOAD=", "D=4"}),
             (std::vector<std::string>{"A=9", "D=4", "LD_PRELOAD=limiter", "C=3"}));
 }
 

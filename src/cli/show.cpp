@@ -67,7 +67,8 @@ base::Result<view::Overview> take_overview(hypervisor::Client& client) {
 base::Error unknown_slice(const std::string& name, const view::SliceList& list) {
   std::vector<std::string_view> names;
   for (const view::Slice& slice : list.slices) names.push_back(slice.name);
-  return {ErrorCode::kNotFound, fmt::format("there is no slice `{}`{}; `tensor-fusion ps` lists them", name, suggestion(name, names))};
+  return {ErrorCode::kNotFound,
+          fmt::format("there is no slice `{}`{}; `tensor-fusion ps` lists them", name, suggestion(name, names))};
 }
 
 // The last `lines` lines of a text.
@@ -84,7 +85,8 @@ std::string_view tail_of(std::string_view text, std::size_t lines) {
 
 bool is_running(const Context& context, const std::string& name) {
   const auto list = read_slices(context);
-  return list && std::ranges::any_of(list->slices, [&](const view::Slice& slice) { return slice.name == name || slice.id == name; });
+  return list && std::ranges::any_of(list->slices,
+                                     [&](const view::Slice& slice) { return slice.name == name || slice.id == name; });
 }
 
 // Prints what is appended until the slice has gone and its output has been read to the end.
@@ -93,8 +95,10 @@ int follow(const Context& context, const std::string& name, int file) {
   while (true) {
     const bool running = is_running(context, name);  // asked first: what it wrote last is then still read
     ssize_t got = 0;
-    while ((got = ::read(file, part.data(), part.size())) > 0) context.print(std::string_view(part.data(), static_cast<std::size_t>(got)));
-    if (got < 0 && errno != EINTR) return context.fail(kExitProblem, fmt::format("cannot read the output: {}", std::strerror(errno)));
+    while ((got = ::read(file, part.data(), part.size())) > 0)
+      context.print(std::string_view(part.data(), static_cast<std::size_t>(got)));
+    if (got < 0 && errno != EINTR)
+      return context.fail(kExitProblem, fmt::format("cannot read the output: {}", std::strerror(errno)));
     if (!running) return kExitOk;
     ::poll(nullptr, 0, kLogPollMs);
   }
@@ -109,7 +113,8 @@ int show_slices(const Context& context) {
   if (!names.empty()) {
     view::SliceList chosen;
     for (const std::string& name : names) {
-      const auto found = std::ranges::find_if(list->slices, [&](const view::Slice& slice) { return slice.name == name || slice.id == name; });
+      const auto found = std::ranges::find_if(
+          list->slices, [&](const view::Slice& slice) { return slice.name == name || slice.id == name; });
       if (found == list->slices.end()) return context.fail(unknown_slice(name, *list));
       chosen.slices.push_back(*found);
     }
@@ -128,8 +133,10 @@ int show_top(const Context& context) {
   if (const auto text = context.invocation().value("interval")) {
     double seconds = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-    if (error != std::errc() || end != text->data() + text->size() || !(seconds >= kShortestInterval_s && seconds <= kLongestInterval_s)) {
-      return context.fail(kExitUsage, fmt::format("--interval must be a number of seconds from {} to {}, not `{}`", kShortestInterval_s, kLongestInterval_s, *text));
+    if (error != std::errc() || end != text->data() + text->size() ||
+        !(seconds >= kShortestInterval_s && seconds <= kLongestInterval_s)) {
+      return context.fail(kExitUsage, fmt::format("--interval must be a number of seconds from {} to {}, not `{}`",
+                                                  kShortestInterval_s, kLongestInterval_s, *text));
     }
     interval_ms = static_cast<std::uint64_t>(std::lround(seconds * 1000));
   }
@@ -206,7 +213,9 @@ int show_logs(const Context& context) {
   const std::string path = (*reply)["path"].as_string();
   const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) {
-    if (errno == ENOENT) return context.fail(static_cast<int>(ErrorCode::kNotFound), fmt::format("no output was kept for `{}`; `run --detach` keeps it", name));
+    if (errno == ENOENT)
+      return context.fail(static_cast<int>(ErrorCode::kNotFound),
+                          fmt::format("no output was kept for `{}`; `run --detach` keeps it", name));
     return context.fail(system::error_of("read", path, errno));
   }
   auto text = system::read_file(path, std::size_t{1} << 30);

@@ -33,7 +33,8 @@ std::unexpected<std::string> because(const std::string& doing) {
 
 Done write_once(const std::string& path, std::string_view text) {
   const system::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return because("write " + path);
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return because("write " + path);
   return {};
 }
 
@@ -81,7 +82,8 @@ Done make_read_only(const std::string& target) {
 }
 
 Done mount_memory(const std::string& target, const char* options) {
-  if (::mount("tensor-fusion", target.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options) != 0) return because("mount a tmpfs at " + target);
+  if (::mount("tensor-fusion", target.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options) != 0)
+    return because("mount a tmpfs at " + target);
   return {};
 }
 
@@ -103,7 +105,8 @@ Done mirror(const std::string& folder, const std::function<Done()>& add) {
   struct stat status{};
   if (::fstat(original.get(), &status) != 0) return because("look at " + folder);
   const std::string behind = fmt::format("/proc/self/fd/{}", original.get());
-  if (auto done = mount_memory(folder, fmt::format("mode={:o},size=1m", status.st_mode & 07777).c_str()); !done) return done;
+  if (auto done = mount_memory(folder, fmt::format("mode={:o},size=1m", status.st_mode & 07777).c_str()); !done)
+    return done;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(behind + "/", error)) {
     const std::string name = entry.path().filename().string();
@@ -221,14 +224,16 @@ Done try_in_child(const std::function<Done()>& attempt) {
   if (child < 0) return because("fork");
   if (child == 0) {
     const Done done = attempt();
-    if (!done) [[maybe_unused]] const ssize_t written = ::write(writer.get(), done.error().data(), done.error().size());
+    if (!done) [[maybe_unused]]
+      const ssize_t written = ::write(writer.get(), done.error().data(), done.error().size());
     ::_exit(done ? 0 : 1);
   }
   writer.reset();
   std::string error;
   std::array<char, 512> part{};
   ssize_t got = 0;
-  while ((got = ::read(reader.get(), part.data(), part.size())) > 0) error.append(part.data(), static_cast<std::size_t>(got));
+  while ((got = ::read(reader.get(), part.data(), part.size())) > 0)
+    error.append(part.data(), static_cast<std::size_t>(got));
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

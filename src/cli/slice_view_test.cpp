@@ -59,7 +59,8 @@ class SliceViewTest : public testing::Test {
     const pid_t child = ::fork();
     if (child == 0) {
       if (user != ::geteuid() && (::setgid(user) != 0 || ::setuid(user) != 0)) ::_exit(kCannotEnter);
-      ::prctl(PR_SET_DUMPABLE, 1);  // as after a login: a process that has just changed its user may not open its own /proc
+      ::prctl(PR_SET_DUMPABLE,
+              1);  // as after a login: a process that has just changed its user may not open its own /proc
       if (const auto entered = enter_slice_view(view_); !entered) {
         std::fprintf(stderr, "%s\n", entered.error().c_str());
         ::_exit(kCannotEnter);
@@ -86,7 +87,9 @@ class EachUser : public SliceViewTest, public testing::WithParamInterface<uid_t>
 };
 
 TEST_P(EachUser, finds_its_pages_at_the_fixed_place_and_can_write_only_its_own) {
-  EXPECT_EQ(inside("cd /run/tensor-fusion/slice && [ \"$(cat grant)\" = 'the grant' ] && echo new > claim && [ -p bell ]"), 0);
+  EXPECT_EQ(
+      inside("cd /run/tensor-fusion/slice && [ \"$(cat grant)\" = 'the grant' ] && echo new > claim && [ -p bell ]"),
+      0);
   std::ifstream claim(folder_ / "state/tenants/a/claim");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(claim), {}), "new\n");
   EXPECT_NE(inside("echo more > /run/tensor-fusion/slice/grant 2>/dev/null"), 0);
@@ -99,7 +102,10 @@ TEST_P(EachUser, cannot_unlink_or_replace_a_page) {
   for (const char* page : {"grant", "claim", "bell"}) {
     const std::string path = std::string("/run/tensor-fusion/slice/") + page;
     EXPECT_NE(inside("rm -f " + path + " 2>/dev/null"), 0) << page;
-    EXPECT_NE(inside("echo forged > /tmp/forged.$$ && mv -f /tmp/forged.$$ " + path + " 2>/dev/null; r=$?; rm -f /tmp/forged.$$; exit $r"), 0) << page;
+    EXPECT_NE(inside("echo forged > /tmp/forged.$$ && mv -f /tmp/forged.$$ " + path +
+                     " 2>/dev/null; r=$?; rm -f /tmp/forged.$$; exit $r"),
+              0)
+        << page;
   }
   EXPECT_NE(inside("mv /run/tensor-fusion/slice /run/tensor-fusion/other 2>/dev/null"), 0);
 }
@@ -125,8 +131,11 @@ TEST_P(EachUser, does_not_see_the_hypervisors_own_files) {
 }
 
 TEST_P(EachUser, still_sees_the_rest_of_the_system) {
-  EXPECT_EQ(inside("[ \"$(ls -A /etc | wc -l)\" -ge " + std::to_string(system::list_directory("/etc").size()) + " ]"), 0);
-  EXPECT_EQ(inside("cmp -s /etc/passwd /proc/self/root/etc/passwd && [ -r /etc/passwd ] && touch /tmp/view.$$ && rm /tmp/view.$$"), 0);
+  EXPECT_EQ(inside("[ \"$(ls -A /etc | wc -l)\" -ge " + std::to_string(system::list_directory("/etc").size()) + " ]"),
+            0);
+  EXPECT_EQ(inside("cmp -s /etc/passwd /proc/self/root/etc/passwd && [ -r /etc/passwd ] && touch /tmp/view.$$ && rm "
+                   "/tmp/view.$$"),
+            0);
 }
 
 INSTANTIATE_TEST_SUITE_P(SliceView, EachUser, testing::Values(uid_t{0}, kNobody),
@@ -141,13 +150,18 @@ TEST_F(SliceViewTest, is_entered_where_the_folders_it_needs_cannot_be_written) {
   const pid_t child = ::fork();
   if (child == 0) {
     const std::string etc = (folder_ / "etc").string();
-    const bool bare = ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                      ::mount(etc.c_str(), "/etc", nullptr, MS_BIND, nullptr) == 0 && ::mount("bare", "/run", "tmpfs", 0, "mode=755") == 0 &&
-                      ::mkdir("/run/lock", 0755) == 0 && ::symlink("lock", "/run/link") == 0;
+    const bool bare = ::unshare(CLONE_NEWNS) == 0 &&
+                      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                      ::mount(etc.c_str(), "/etc", nullptr, MS_BIND, nullptr) == 0 &&
+                      ::mount("bare", "/run", "tmpfs", 0, "mode=755") == 0 && ::mkdir("/run/lock", 0755) == 0 &&
+                      ::symlink("lock", "/run/link") == 0;
     ::_exit(!bare ? kCannotEnter
-                  : inside("[ \"$(cat /run/tensor-fusion/slice/grant)\" = 'the grant' ] && env -i /bin/grep -q limiter /proc/self/maps && "
-                           "[ -d /run/lock ] && [ \"$(readlink /run/link)\" = lock ] && [ -r /etc/passwd ] && [ -r /etc/ld.so.cache ] && "
-                           "[ \"$(cat /etc/ld.so.preload)\" = /run/tensor-fusion/libtensor_fusion_limiter.so ] && ! rm -rf /run/link 2>/dev/null",
+                  : inside("[ \"$(cat /run/tensor-fusion/slice/grant)\" = 'the grant' ] && env -i /bin/grep -q limiter "
+                           "/proc/self/maps && "
+                           "[ -d /run/lock ] && [ \"$(readlink /run/link)\" = lock ] && [ -r /etc/passwd ] && [ -r "
+                           "/etc/ld.so.cache ] && "
+                           "[ \"$(cat /etc/ld.so.preload)\" = /run/tensor-fusion/libtensor_fusion_limiter.so ] && ! rm "
+                           "-rf /run/link 2>/dev/null",
                            kNobody));
   }
   int status = 0;

@@ -77,10 +77,14 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 
 std::string_view order_name(view::Order order) {
   switch (order) {
-    case view::Order::kUsed: return "compute used";
-    case view::Order::kMemory: return "memory used";
-    case view::Order::kAge: return "age";
-    case view::Order::kName: break;
+    case view::Order::kUsed:
+      return "compute used";
+    case view::Order::kMemory:
+      return "memory used";
+    case view::Order::kAge:
+      return "age";
+    case view::Order::kName:
+      break;
   }
   return "name";
 }
@@ -97,8 +101,9 @@ void draw(const base::Result<view::Overview>& picture, Screen& screen) {
   }
   view::Overview overview = *picture;
   view::sort_slices(overview.slices, screen.order);
-  draw_line(row++, fmt::format("tensor-fusion top  {} UTC  {} slices by {}{}   {}", view::time_text(overview.time_ms), overview.slices.slices.size(),
-                               order_name(screen.order), screen.paused ? "  PAUSED" : "", keys),
+  draw_line(row++,
+            fmt::format("tensor-fusion top  {} UTC  {} slices by {}{}   {}", view::time_text(overview.time_ms),
+                        overview.slices.slices.size(), order_name(screen.order), screen.paused ? "  PAUSED" : "", keys),
             A_BOLD);
   const std::string devices = view::device_lines(overview.devices, overview.slices);
   for (const std::string_view line : lines_of(devices)) draw_line(row++, line, A_NORMAL);
@@ -126,7 +131,8 @@ void draw(const base::Result<view::Overview>& picture, Screen& screen) {
 base::Result<void> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms) {
   Terminal terminal;
   if (!terminal.open()) {
-    return base::fail(base::ErrorCode::kUsage, "this terminal cannot show `top` (is TERM set?); `top --once` prints the table once");
+    return base::fail(base::ErrorCode::kUsage,
+                      "this terminal cannot show `top` (is TERM set?); `top --once` prints the table once");
   }
   Screen screen;
   auto picture = take();
@@ -137,14 +143,24 @@ base::Result<void> watch(const std::function<base::Result<view::Overview>()>& ta
     ::timeout(static_cast<int>(std::max<std::int64_t>(left, 0)));
     switch (const int key = ::getch(); key) {
       case 'q':
-      case 27: return {};
-      case 's': screen.order = static_cast<view::Order>((static_cast<int>(screen.order) + 1) % 4); break;
-      case 'p': screen.paused = !screen.paused; break;
+      case 27:
+        return {};
+      case 's':
+        screen.order = static_cast<view::Order>((static_cast<int>(screen.order) + 1) % 4);
+        break;
+      case 'p':
+        screen.paused = !screen.paused;
+        break;
       case 'j':
-      case KEY_DOWN: ++screen.chosen; break;
+      case KEY_DOWN:
+        ++screen.chosen;
+        break;
       case 'k':
-      case KEY_UP: screen.chosen -= screen.chosen > 0 ? 1 : 0; break;
-      default: break;
+      case KEY_UP:
+        screen.chosen -= screen.chosen > 0 ? 1 : 0;
+        break;
+      default:
+        break;
     }
     if (Clock::now() >= due) {
       if (!screen.paused) picture = take();

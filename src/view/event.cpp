@@ -14,8 +14,9 @@ std::string time_text(std::uint64_t ms) {
   const sys_days day = floor<days>(moment);
   const year_month_day date{day};
   const hh_mm_ss time{moment - day};
-  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
-                     static_cast<unsigned>(date.day()), time.hours().count(), time.minutes().count(), time.seconds().count());
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), time.hours().count(),
+                     time.minutes().count(), time.seconds().count());
 }
 
 std::vector<Event> events_from(const Json& reply) {
@@ -48,7 +49,10 @@ std::string to_table(const std::vector<Event>& events, const Style& style) {
   if (events.empty()) return "no events yet\n";
   Table table({{"TIME (UTC)"}, {"KIND"}, {"SLICE"}, {"MESSAGE"}});
   for (const Event& event : events) {
-    table.add({{time_text(event.time_ms), Tone::kFaint}, {event.kind}, {event.slice.empty() ? "-" : event.slice}, {event.message}});
+    table.add({{time_text(event.time_ms), Tone::kFaint},
+               {event.kind},
+               {event.slice.empty() ? "-" : event.slice},
+               {event.message}});
   }
   return table.render(style);
 }

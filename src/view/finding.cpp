@@ -17,9 +17,12 @@ struct VerdictText {
 
 VerdictText text_of(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kGood: return {"ok", "\x1b[32m"};
-    case Verdict::kWarning: return {"note", "\x1b[33m"};
-    case Verdict::kBad: break;
+    case Verdict::kGood:
+      return {"ok", "\x1b[32m"};
+    case Verdict::kWarning:
+      return {"note", "\x1b[33m"};
+    case Verdict::kBad:
+      break;
   }
   return {"STOP", "\x1b[31m"};
 }
@@ -34,7 +37,9 @@ Json to_json(const std::vector<Finding>& findings) {
   Json rows = Json::array();
   for (const Finding& finding : findings) {
     rows.push(Json::object({{"name", finding.name},
-                            {"verdict", finding.verdict == Verdict::kGood ? "ok" : finding.verdict == Verdict::kWarning ? "note" : "stop"},
+                            {"verdict", finding.verdict == Verdict::kGood      ? "ok"
+                                        : finding.verdict == Verdict::kWarning ? "note"
+                                                                               : "stop"},
                             {"detail", finding.detail},
                             {"advice", finding.advice}}));
   }
@@ -51,8 +56,10 @@ std::string to_text(const std::vector<Finding>& findings, const Style& style) {
     out += fmt::format("{}  {:<{}}  {}\n", mark, finding.name, width, printable(finding.detail));
     if (!finding.advice.empty()) out += fmt::format("      {:<{}}  -> {}\n", "", width, printable(finding.advice));
   }
-  const auto bad = std::ranges::count_if(findings, [](const Finding& finding) { return finding.verdict == Verdict::kBad; });
-  out += bad == 0 ? "nothing here would stop a slice\n" : fmt::format("{} {} would stop a slice here\n", bad, bad == 1 ? "thing" : "things");
+  const auto bad =
+      std::ranges::count_if(findings, [](const Finding& finding) { return finding.verdict == Verdict::kBad; });
+  out += bad == 0 ? "nothing here would stop a slice\n"
+                  : fmt::format("{} {} would stop a slice here\n", bad, bad == 1 ? "thing" : "things");
   return out;
 }
 

@@ -29,10 +29,14 @@ std::uint64_t used_memory(const Slice& slice) {
 void sort_slices(SliceList& list, Order order) {
   std::ranges::stable_sort(list.slices, [order](const Slice& a, const Slice& b) {
     switch (order) {
-      case Order::kUsed: return used_share(a) > used_share(b);
-      case Order::kMemory: return used_memory(a) > used_memory(b);
-      case Order::kAge: return a.created_ms < b.created_ms;
-      case Order::kName: break;
+      case Order::kUsed:
+        return used_share(a) > used_share(b);
+      case Order::kMemory:
+        return used_memory(a) > used_memory(b);
+      case Order::kAge:
+        return a.created_ms < b.created_ms;
+      case Order::kName:
+        break;
     }
     return a.name < b.name;
   });
@@ -52,10 +56,14 @@ std::string device_lines(const std::vector<Device>& devices, const SliceList& sl
       for (const SliceDevice& part : slice.devices) used += part.uuid == device.uuid ? part.used_share : 0;
     }
     const double busy = device.utilization_percent.value_or(used / 100.0);
-    const double memory = device.memory_bytes == 0 ? 0 : static_cast<double>(device.memory_used_bytes) / static_cast<double>(device.memory_bytes);
-    out += fmt::format("GPU {:<2} {:<24.24} time [{}] {:>3.0f}%  memory [{}] {}{}\n", device.index, printable(device.model), bar(busy / 100, kBarWidth), busy,
-                       bar(memory, kBarWidth), memory_text(device.memory_used_bytes, device.memory_bytes),
-                       device.healthy ? "" : fmt::format("  {}", device.health.empty() ? "LOST" : printable(device.health)));
+    const double memory = device.memory_bytes == 0 ? 0
+                                                   : static_cast<double>(device.memory_used_bytes) /
+                                                         static_cast<double>(device.memory_bytes);
+    out += fmt::format(
+        "GPU {:<2} {:<24.24} time [{}] {:>3.0f}%  memory [{}] {}{}\n", device.index, printable(device.model),
+        bar(busy / 100, kBarWidth), busy, bar(memory, kBarWidth),
+        memory_text(device.memory_used_bytes, device.memory_bytes),
+        device.healthy ? "" : fmt::format("  {}", device.health.empty() ? "LOST" : printable(device.health)));
   }
   return out;
 }

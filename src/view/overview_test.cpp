@@ -27,13 +27,14 @@ Overview overview() {
 }
 
 TEST(Overview, shows_devices_with_bars_above_the_slices) {
-  EXPECT_EQ(to_text(overview(), {}),
-            "GPU 0  NVIDIA H100 80GB HBM3    time [###############.....]  75%  memory [##########..........] 40Gi/80Gi\n"
-            "GPU 1  T4                       time [....................]   0%  memory [....................] 0/15Gi  Xid 79\n"
-            "\n"
-            "NAME  STATE    GPU  COMPUTE  USED  MEMORY  PROCS  AGE  ALARM  COMMAND\n"
-            "b     running    0      70%   70%     0/-      0   4s  -\n"
-            "a     running    0       0%    5%   1Ki/-      0   3s  -\n");
+  EXPECT_EQ(
+      to_text(overview(), {}),
+      "GPU 0  NVIDIA H100 80GB HBM3    time [###############.....]  75%  memory [##########..........] 40Gi/80Gi\n"
+      "GPU 1  T4                       time [....................]   0%  memory [....................] 0/15Gi  Xid 79\n"
+      "\n"
+      "NAME  STATE    GPU  COMPUTE  USED  MEMORY  PROCS  AGE  ALARM  COMMAND\n"
+      "b     running    0      70%   70%     0/-      0   4s  -\n"
+      "a     running    0       0%    5%   1Ki/-      0   3s  -\n");
 }
 
 TEST(Overview, gives_programs_devices_and_slices_in_one_document) {
@@ -63,10 +64,11 @@ TEST(Overview, holds_a_bar_to_its_width_whatever_the_part) {
 }
 
 TEST(Devices, are_a_table_that_names_what_is_wrong) {
-  EXPECT_EQ(to_table(overview().devices, {}),
-            "GPU  MODEL                     MEMORY  RESERVED  REQUESTED  LIMITS  BUSY  TEMP  POWER  HEALTH  UUID   SLICES\n"
-            "  0  NVIDIA H100 80GB HBM3  40Gi/80Gi       8Gi        90%    130%   75%   41C   300W  ok      GPU-a  a,b\n"
-            "  1  T4                        0/15Gi         0         0%      0%     -     -      -  Xid 79  GPU-b  -\n");
+  EXPECT_EQ(
+      to_table(overview().devices, {}),
+      "GPU  MODEL                     MEMORY  RESERVED  REQUESTED  LIMITS  BUSY  TEMP  POWER  HEALTH  UUID   SLICES\n"
+      "  0  NVIDIA H100 80GB HBM3  40Gi/80Gi       8Gi        90%    130%   75%   41C   300W  ok      GPU-a  a,b\n"
+      "  1  T4                        0/15Gi         0         0%      0%     -     -      -  Xid 79  GPU-b  -\n");
 }
 
 TEST(Devices, give_programs_null_for_what_is_not_known) {
@@ -78,12 +80,15 @@ TEST(Devices, give_programs_null_for_what_is_not_known) {
 TEST(Events, are_dated_in_universal_time) {
   EXPECT_EQ(time_text(0), "1970-01-01 00:00:00");
   EXPECT_EQ(time_text(1709209807123), "2024-02-29 12:30:07");
-  const auto events = events_from(*Json::parse(R"({"events":[{"seq":1,"time_ms":1000,"kind":"tampered","tenant":"a","message":"claim page cut"}]})"));
-  EXPECT_EQ(to_table(events, {}), "TIME (UTC)           KIND      SLICE  MESSAGE\n1970-01-01 00:00:01  tampered  a      claim page cut\n");
+  const auto events = events_from(*Json::parse(
+      R"({"events":[{"seq":1,"time_ms":1000,"kind":"tampered","tenant":"a","message":"claim page cut"}]})"));
+  EXPECT_EQ(to_table(events, {}),
+            "TIME (UTC)           KIND      SLICE  MESSAGE\n1970-01-01 00:00:01  tampered  a      claim page cut\n");
 }
 
 TEST(Findings, put_advice_below_what_needs_it_and_count_what_stops) {
-  const std::vector<Finding> findings{{"driver", Verdict::kBad, "missing", "install it"}, {"MPS", Verdict::kGood, "no server", ""}};
+  const std::vector<Finding> findings{{"driver", Verdict::kBad, "missing", "install it"},
+                                      {"MPS", Verdict::kGood, "no server", ""}};
   EXPECT_EQ(to_text(findings, {}),
             "STOP  driver  missing\n"
             "              -> install it\n"

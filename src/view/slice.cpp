@@ -47,12 +47,14 @@ Slice slice_from(const Json& json) {
   for (const Json& item : json["processes"].items()) {
     slice.processes.push_back({.pid = item["pid"].as_int(),
                                .command = item["command"].as_string(),
-                               .limiter = item["limiter"].is_string() ? item["limiter"].as_string()
-                                                                      : (item["limiter"].as_bool(true) ? "live" : "missing"),
+                               .limiter = item["limiter"].is_string()
+                                              ? item["limiter"].as_string()
+                                              : (item["limiter"].as_bool(true) ? "live" : "missing"),
                                .memory_bytes = item["memory_bytes"].as_uint()});
   }
   const Json& tampered = json["tampered"];
-  if (tampered.as_bool() || !tampered.as_string().empty() || tampered.as_int() != 0) slice.alarms.emplace_back("tampered");
+  if (tampered.as_bool() || !tampered.as_string().empty() || tampered.as_int() != 0)
+    slice.alarms.emplace_back("tampered");
   if (!std::ranges::all_of(slice.processes, limiter_is_live)) slice.alarms.emplace_back("unlimited process");
   return slice;
 }
@@ -60,7 +62,8 @@ Slice slice_from(const Json& json) {
 Cell memory_cell(const SliceDevice& device) {
   const bool nearly_full = device.memory_limit_bytes != 0 &&
                            device.memory_used_bytes / 100 * 100 >= device.memory_limit_bytes / 100 * kNearlyFullPercent;
-  return {memory_text(device.memory_used_bytes, device.memory_limit_bytes), nearly_full ? Tone::kWarning : Tone::kPlain};
+  return {memory_text(device.memory_used_bytes, device.memory_limit_bytes),
+          nearly_full ? Tone::kWarning : Tone::kPlain};
 }
 
 Tone state_tone(const std::string& state) {
@@ -169,7 +172,16 @@ std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& s
     const std::string alarm = slice.alarms.empty() ? "-" : base::join(slice.alarms, ",");
     const Tone alarm_tone = slice.alarms.empty() ? Tone::kFaint : Tone::kBad;
     if (slice.devices.empty()) {
-      table.add({{slice.name}, {slice.state, state_tone(slice.state)}, {"-"}, {"-"}, {"-"}, {"-"}, {"0"}, {age}, {alarm, alarm_tone}, {slice.command}});
+      table.add({{slice.name},
+                 {slice.state, state_tone(slice.state)},
+                 {"-"},
+                 {"-"},
+                 {"-"},
+                 {"-"},
+                 {"0"},
+                 {age},
+                 {alarm, alarm_tone},
+                 {slice.command}});
     }
     bool first = true;
     for (const SliceDevice& device : slice.devices) {

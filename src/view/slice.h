@@ -19,7 +19,7 @@ struct SliceDevice {
   std::uint64_t memory_peak_bytes = 0;
   std::uint32_t request_share = 0;  // basis points of the device's time
   std::uint32_t limit_share = 0;
-  std::uint32_t used_share = 0;     // over the last second
+  std::uint32_t used_share = 0;  // over the last second
   std::uint64_t held_launches = 0;
   std::uint64_t refused = 0;
 };
@@ -62,9 +62,9 @@ SliceList slice_list_from(const base::Json& reply);
 base::Json to_json(const SliceList& list);
 std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& style);
 
-std::string share_text(std::uint32_t basis_points);                      // "30%", "12.5%"
-std::string compute_text(const SliceDevice& device);                      // "30%", "10%..60%"
-std::string age_text(std::uint64_t ms);                                  // "42s", "3m", "5h", "2d"
+std::string share_text(std::uint32_t basis_points);                            // "30%", "12.5%"
+std::string compute_text(const SliceDevice& device);                           // "30%", "10%..60%"
+std::string age_text(std::uint64_t ms);                                        // "42s", "3m", "5h", "2d"
 std::string memory_text(std::uint64_t used_bytes, std::uint64_t limit_bytes);  // "1.2Gi/2Gi"
 
 }  // namespace tensor_fusion::view

@@ -51,7 +51,8 @@ TEST(SliceList, gives_programs_percent_and_bytes) {
 }
 
 TEST(SliceList, reads_a_reply_of_any_shape_without_failing) {
-  for (const char* text : {"{}", "[]", "null", R"({"tenants":3})", R"({"tenants":[null,{}, 7]})", R"({"tenants":[{"devices":[{"index":"x"}]}]})"}) {
+  for (const char* text : {"{}", "[]", "null", R"({"tenants":3})", R"({"tenants":[null,{}, 7]})",
+                           R"({"tenants":[{"devices":[{"index":"x"}]}]})"}) {
     const SliceList list = slice_list_from(*Json::parse(text));
     EXPECT_FALSE(to_table(list, 0, {}).empty()) << text;
     EXPECT_FALSE(to_json(list).dump().empty()) << text;

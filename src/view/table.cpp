@@ -9,11 +9,16 @@ constexpr std::size_t kGap = 2;
 
 std::string_view escape_of(Tone tone) {
   switch (tone) {
-    case Tone::kGood: return "\x1b[32m";
-    case Tone::kWarning: return "\x1b[33m";
-    case Tone::kBad: return "\x1b[31m";
-    case Tone::kFaint: return "\x1b[2m";
-    case Tone::kPlain: break;
+    case Tone::kGood:
+      return "\x1b[32m";
+    case Tone::kWarning:
+      return "\x1b[33m";
+    case Tone::kBad:
+      return "\x1b[31m";
+    case Tone::kFaint:
+      return "\x1b[2m";
+    case Tone::kPlain:
+      break;
   }
   return "";
 }
