@@ -23,8 +23,8 @@ LimitedMachine::LimitedMachine(std::uint64_t limit_bytes, const std::string& des
   machine_ = std::move(*machine);
   const sim::device::DeviceInfo& card = machine_->device(0);
   overhead_ = card.profile.context_overhead_bytes;
-  slice_ = std::make_unique<TestSlice>(std::vector<guest::limiter::testing::GrantedDevice>{
-      {card.uuid, limit_bytes, overhead_, true, 10000}});
+  slice_ = std::make_unique<TestSlice>(
+      std::vector<guest::limiter::testing::GrantedDevice>{{card.uuid, limit_bytes, overhead_, true, 10000}});
   slice_->start_hypervisor();
 }
 LimitedMachine::~LimitedMachine() {

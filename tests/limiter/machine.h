@@ -21,8 +21,8 @@ class LimitedMachine {
   std::string uuid(unsigned card) const { return machine_->device(card).uuid; }
   guest::limiter::testing::TestSlice& slice() { return *slice_; }
   std::uint64_t ledger() const { return slice_->claim().devices[0].used_bytes.load(); }
-  sim::device::MemoryInfo memory() const;                 // of the first card, dead processes reaped
-  std::uint64_t tenants_real_bytes() const;               // over all processes, as NVML would add them up
+  sim::device::MemoryInfo memory() const;    // of the first card, dead processes reaped
+  std::uint64_t tenants_real_bytes() const;  // over all processes, as NVML would add them up
   void reset_peak();
   guest::limiter::testing::Job tenant(std::vector<std::string> arguments, bool limited = true) const;
 
@@ -38,8 +38,8 @@ class Talk {
  public:
   explicit Talk(const guest::limiter::testing::Job& job);
   ~Talk();
-  std::string line();            // the next line it prints; empty at its end
-  void go();                     // lets it go on
+  std::string line();  // the next line it prints; empty at its end
+  void go();           // lets it go on
   void kill();
   int pid() const { return pid_; }
 

@@ -1,5 +1,5 @@
-// The memory limit under fire: 64 processes of 4 threads race at it by every path, then a million random operations must
-// leave the ledger equal to the card's own account, then processes are killed and their memory must come back.
+// The memory limit under fire: 64 processes of 4 threads race at it by every path, then a million random operations
+// must leave the ledger equal to the card's own account, then processes are killed and their memory must come back.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -86,15 +86,20 @@ int main(int count, char** arguments) {
     for (auto& victim : victims) victim->kill();
     const std::string line = survivor.line();
     if (line.find("wrong=0") == std::string::npos) ++wrong;
-    const auto returned = [&] { return machine.ledger() == machine.overhead() && machine.tenants_real_bytes() == machine.overhead(); };
-    while (!returned() && std::chrono::steady_clock::now() - start < std::chrono::seconds(10)) std::this_thread::yield();
+    const auto returned = [&] {
+      return machine.ledger() == machine.overhead() && machine.tenants_real_bytes() == machine.overhead();
+    };
+    while (!returned() && std::chrono::steady_clock::now() - start < std::chrono::seconds(10))
+      std::this_thread::yield();
     if (!returned()) ++wrong;
     // The survivor's own work is part of this time: an upper bound.
-    reclaim_ms = std::max(reclaim_ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    reclaim_ms = std::max(reclaim_ms,
+                          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     survivor.go();
   }
-  std::printf("storm: 5 times 16 killed, all returned and a survivor done within %.0f ms (slots within %llu ms of a death)\n",
-              reclaim_ms, static_cast<unsigned long long>(machine.slice().reap_ms()));
+  std::printf(
+      "storm: 5 times 16 killed, all returned and a survivor done within %.0f ms (slots within %llu ms of a death)\n",
+      reclaim_ms, static_cast<unsigned long long>(machine.slice().reap_ms()));
   std::printf("wrong answers: %zu\n", wrong);
   std::printf("bench memory: overshoot_bytes=%llu drift_bytes=%lld reclaim_ms=%.0f\n",
               static_cast<unsigned long long>(overshoot), static_cast<long long>(ledger) - static_cast<long long>(real),

@@ -39,8 +39,8 @@ TEST(EveryPath, answers_out_of_memory_and_nothing_else_over_the_limit) {
   machine.slice().grant().devices[0].memory_limit_bytes = machine.overhead() + 256 * kMiB;
   const auto outcome = guest::limiter::testing::run(machine.tenant({"huge", std::to_string(kGiB)}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
-  for (const char* path : {"alloc", "pitch", "managed", "async", "async_own", "own_pool", "physical", "mapped", "array", "line",
-                           "mipmap", "graph", "captured"})
+  for (const char* path : {"alloc", "pitch", "managed", "async", "async_own", "own_pool", "physical", "mapped", "array",
+                           "line", "mipmap", "graph", "captured"})
     EXPECT_EQ(outcome.value(path), "2") << path;
   EXPECT_LE(machine.memory().peak_bytes, machine.memory().capacity_bytes);
 }

@@ -59,8 +59,9 @@ void locations() {
       prop.location.type = static_cast<CUmemLocationType>(type);
       prop.location.id = id;
       CUmemGenericAllocationHandle handle = 0;
-      const CUresult result = find<CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*, std::uint64_t>(
-          "cuMemCreate")(&handle, 2 << 20, &prop, 0);
+      const CUresult result =
+          find<CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*, std::uint64_t>("cuMemCreate")(
+              &handle, 2 << 20, &prop, 0);
       if (result == CUDA_SUCCESS) find<CUmemGenericAllocationHandle>("cuMemRelease")(handle);
       std::printf("type%d_id%d=%d\n", type, id, result);
     }
@@ -79,8 +80,8 @@ void symbols() {
         void* function = nullptr;
         auto status = static_cast<CUdriverProcAddressQueryResult>(9);
         const CUresult result = ask(name.c_str(), &function, version, flags, &status);
-        std::printf("%s@%d/%llu=%d,%d,%s\n", name.c_str(), version, static_cast<unsigned long long>(flags), result, status,
-                    function != nullptr ? "found" : "null");
+        std::printf("%s@%d/%llu=%d,%d,%s\n", name.c_str(), version, static_cast<unsigned long long>(flags), result,
+                    status, function != nullptr ? "found" : "null");
       }
   for (const CudaSymbol& symbol : kCudaSymbols)
     std::printf("%s=%s\n", symbol.exported, dlsym(g_library, symbol.exported) != nullptr ? "found" : "null");
@@ -128,9 +129,11 @@ void management() {
   unsigned count = 0;
   reinterpret_cast<int (*)(unsigned*)>(call("nvmlDeviceGetCount_v2"))(&count);
   nvml::Device device = nullptr;
-  const int handle = reinterpret_cast<int (*)(unsigned, nvml::Device*)>(call("nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+  const int handle =
+      reinterpret_cast<int (*)(unsigned, nvml::Device*)>(call("nvmlDeviceGetHandleByIndex_v2"))(0, &device);
   nvml::Device none = nullptr;
-  const int beyond = reinterpret_cast<int (*)(unsigned, nvml::Device*)>(call("nvmlDeviceGetHandleByIndex_v2"))(count, &none);
+  const int beyond =
+      reinterpret_cast<int (*)(unsigned, nvml::Device*)>(call("nvmlDeviceGetHandleByIndex_v2"))(count, &none);
   char uuid[96] = {};
   reinterpret_cast<int (*)(nvml::Device, char*, unsigned)>(call("nvmlDeviceGetUUID"))(device, uuid, sizeof uuid);
   nvml::Memory memory{};
@@ -147,8 +150,9 @@ void management() {
               static_cast<unsigned long long>(memory.total), static_cast<unsigned long long>(memory.used),
               static_cast<unsigned long long>(memory.free));
   std::printf("v2=%d v2_version_kept=%d v2_total=%llu v2_free=%llu list=%d listed=%u pids=", second_code,
-              second.version == nvml::version_word<nvml::MemoryV2>(2) ? 1 : 0, static_cast<unsigned long long>(second.total),
-              static_cast<unsigned long long>(second.free), list_code, listed);
+              second.version == nvml::version_word<nvml::MemoryV2>(2) ? 1 : 0,
+              static_cast<unsigned long long>(second.total), static_cast<unsigned long long>(second.free), list_code,
+              listed);
   for (unsigned i = 0; i < listed && i < 64; ++i) std::printf("%u,", processes[i].pid);
   std::printf("\n");
 }

@@ -113,7 +113,9 @@ TEST(Symptom, processes_with_different_visible_devices_are_all_booked_on_card_0)
   const std::string second = machine.uuid(1);
   std::strncpy(machine.slice().grant().devices[0].uuid, second.c_str(), contract::kUuidLength - 1);
   const std::vector<std::pair<std::string, std::string>> wanted = {
-      {"", second}, {"CUDA_VISIBLE_DEVICES=0", second}, {"CUDA_VISIBLE_DEVICES=" + second, second},
+      {"", second},
+      {"CUDA_VISIBLE_DEVICES=0", second},
+      {"CUDA_VISIBLE_DEVICES=" + second, second},
       {"CUDA_VISIBLE_DEVICES=" + second.substr(0, 12), second}};
   for (const auto& [variable, uuid] : wanted) {
     Job job = symptom(machine, {"uuid"});
@@ -152,7 +154,8 @@ TEST(Symptom, the_card_itself_is_full_below_the_limit) {
   const auto second = run(symptom(machine, {"take", std::to_string(70 * kGiB)}));
   EXPECT_EQ(second.value("take"), "2");
   const auto start = std::chrono::steady_clock::now();  // the second has ended: its slot is returned
-  while (machine.ledger() != machine.tenants_real_bytes() && std::chrono::steady_clock::now() - start < std::chrono::seconds(1))
+  while (machine.ledger() != machine.tenants_real_bytes() &&
+         std::chrono::steady_clock::now() - start < std::chrono::seconds(1))
     std::this_thread::yield();
   EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
   tenant.go();
@@ -161,11 +164,29 @@ TEST(Symptom, the_card_itself_is_full_below_the_limit) {
 
 // Each call of the driver fails once in turn: whatever was reserved for it must come back.
 TEST(Symptom, an_allocation_or_free_that_the_driver_fails_stays_booked) {
-  for (const char* site : {"cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemFree", "cuMemAllocAsync",
-                           "cuMemAllocFromPoolAsync", "cuMemFreeAsync", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemCreate",
-                           "cuMemMap", "cuMemUnmap", "cuMemRelease", "cuArrayCreate", "cuArray3DCreate", "cuArrayDestroy",
-                           "cuMipmappedArrayCreate", "cuMipmappedArrayDestroy", "cuGraphInstantiate", "cuGraphLaunch",
-                           "cuGraphExecDestroy", "cuDeviceGraphMemTrim", "alloc"}) {
+  for (const char* site : {"cuMemAlloc",
+                           "cuMemAllocPitch",
+                           "cuMemAllocManaged",
+                           "cuMemFree",
+                           "cuMemAllocAsync",
+                           "cuMemAllocFromPoolAsync",
+                           "cuMemFreeAsync",
+                           "cuMemPoolCreate",
+                           "cuMemPoolDestroy",
+                           "cuMemCreate",
+                           "cuMemMap",
+                           "cuMemUnmap",
+                           "cuMemRelease",
+                           "cuArrayCreate",
+                           "cuArray3DCreate",
+                           "cuArrayDestroy",
+                           "cuMipmappedArrayCreate",
+                           "cuMipmappedArrayDestroy",
+                           "cuGraphInstantiate",
+                           "cuGraphLaunch",
+                           "cuGraphExecDestroy",
+                           "cuDeviceGraphMemTrim",
+                           "alloc"}) {
     LimitedMachine machine(40 * kGiB);
     Job job = machine.tenant({"steps"});
     job.environment.push_back("TENSOR_FUSION_SIM_FAULT=error=999@" + std::string(site) + ":2");
@@ -213,7 +234,9 @@ TEST(Symptom, a_tenant_that_scribbles_over_its_pages_crashes_or_gains) {
     seed = seed * 6364136223846793005 + 1442695040888963407;
     const std::size_t at = 4 + (seed >> 33) % ((4096 + 2 * sizeof(contract::ClaimProcess)) / 4 - 4);
     __atomic_store_n(&words[at], static_cast<std::uint32_t>(seed >> 20), __ATOMIC_RELAXED);
-    if (i % 100 == 0) __atomic_store_n(reinterpret_cast<std::uint32_t*>(&machine.slice().claim().devices[0].lock), 0u, __ATOMIC_RELAXED);
+    if (i % 100 == 0)
+      __atomic_store_n(reinterpret_cast<std::uint32_t*>(&machine.slice().claim().devices[0].lock), 0u,
+                       __ATOMIC_RELAXED);
   }
   __atomic_store_n(reinterpret_cast<std::uint32_t*>(&machine.slice().claim().devices[0].lock), 0u, __ATOMIC_RELAXED);
   const std::string line = tenant.line();

@@ -1,9 +1,9 @@
 // A tenant that takes device memory by every path the driver offers.
-//   tenant steps             takes and gives back by each path in turn, one line per state, and waits for a line after each
-//   tenant contexts          makes, fills and ends contexts in every way, likewise
-//   tenant huge BYTES        asks each path for BYTES at once and prints the code it answers
-//   tenant race OPERATIONS THREADS SEED   random operations until done; frees all and prints what it saw
-//   tenant churn OPERATIONS THREADS SEED  the same, and waits for a line before it begins and before it ends
+//   tenant steps             takes and gives back by each path in turn, one line per state, and waits for a line after
+//   each tenant contexts          makes, fills and ends contexts in every way, likewise tenant huge BYTES        asks
+//   each path for BYTES at once and prints the code it answers tenant race OPERATIONS THREADS SEED   random operations
+//   until done; frees all and prints what it saw tenant churn OPERATIONS THREADS SEED  the same, and waits for a line
+//   before it begins and before it ends
 #include <dlfcn.h>
 
 #include <atomic>
@@ -81,8 +81,8 @@ CUresult take_own_pool(std::size_t bytes, Held& held) {
   CUresult result = find<CUmemoryPool*, const CUmemPoolProps*>("cuMemPoolCreate")(&pool, &props);
   if (result != CUDA_SUCCESS) return result;
   held.word[1] = reinterpret_cast<std::uint64_t>(pool);
-  result = find<CUdeviceptr*, std::size_t, CUmemoryPool, CUstream>("cuMemAllocFromPoolAsync")(&held.word[0], bytes, pool,
-                                                                                              nullptr);
+  result = find<CUdeviceptr*, std::size_t, CUmemoryPool, CUstream>("cuMemAllocFromPoolAsync")(&held.word[0], bytes,
+                                                                                              pool, nullptr);
   if (result != CUDA_SUCCESS) find<CUmemoryPool>("cuMemPoolDestroy")(pool);
   return result;
 }
@@ -99,9 +99,7 @@ CUresult take_physical(std::size_t bytes, Held& held) {
   return find<CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*, std::uint64_t>("cuMemCreate")(
       &held.word[0], (bytes + kPage - 1) / kPage * kPage, &prop, 0);
 }
-CUresult give_physical(const Held& held) {
-  return find<CUmemGenericAllocationHandle>("cuMemRelease")(held.word[0]);
-}
+CUresult give_physical(const Held& held) { return find<CUmemGenericAllocationHandle>("cuMemRelease")(held.word[0]); }
 // Mapped, and the handle given back first: the mapping alone keeps the memory.
 CUresult take_mapped(std::size_t bytes, Held& held) {
   const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
@@ -348,16 +346,20 @@ int main(int count, char** arguments) {
     std::printf("start=%d\n", result);
     return 1;
   }
-  if (command == "steps") steps();
-  else if (command == "contexts") contexts();
-  else if (command == "huge") huge(number(2, 1 << 30));
+  if (command == "steps")
+    steps();
+  else if (command == "contexts")
+    contexts();
+  else if (command == "huge")
+    huge(number(2, 1 << 30));
   else if (command == "race" || command == "churn") {
     if (command == "churn") {
       std::printf("ready\n");
       pause_here();
     }
     race(number(2, 100), number(3, 4), number(4, 1));
-  } else return 2;
+  } else
+    return 2;
   if (command == "churn") pause_here();
   return 0;
 }

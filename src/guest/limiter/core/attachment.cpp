@@ -28,7 +28,8 @@ std::atomic<std::uint32_t> g_registered_pid{0};  // of the last process in this 
 ForkPage* make_fork_page() {
   auto* page = static_cast<ForkPage*>(os::map_memory(4096));
   if (page == nullptr) return &g_first_page;
-  if (!os::wipe_on_fork(page, 4096)) say("this kernel cannot mark memory for fork; forked children share their parent's slot");
+  if (!os::wipe_on_fork(page, 4096))
+    say("this kernel cannot mark memory for fork; forked children share their parent's slot");
   return page;
 }
 
@@ -43,7 +44,8 @@ void join_devices(Attachment& made) {
   for (int ordinal = 0; ordinal < count && ordinal < kMaxOrdinals; ++ordinal) {
     CUdevice device = 0;
     CUuuid uuid;
-    const auto get_uuid = driver().cuDeviceGetUuid_v2 != nullptr ? driver().cuDeviceGetUuid_v2 : driver().cuDeviceGetUuid;
+    const auto get_uuid =
+        driver().cuDeviceGetUuid_v2 != nullptr ? driver().cuDeviceGetUuid_v2 : driver().cuDeviceGetUuid;
     if (get_uuid == nullptr || driver().cuDeviceGet(&device, ordinal) != CUDA_SUCCESS ||
         get_uuid(&uuid, device) != CUDA_SUCCESS || device < 0 || device >= kMaxOrdinals)
       continue;
@@ -104,8 +106,11 @@ Stage resolve_slice() {
   if (object_of(reinterpret_cast<const void*>(&resolve_slice), self)) g_shared.library.add(self.path);
   Stage stage = Stage::passing;
   switch (find_slice(g_shared.slice, g_shared.library.letters)) {
-    case SliceState::none: break;
-    case SliceState::found: stage = Stage::limited; break;
+    case SliceState::none:
+      break;
+    case SliceState::found:
+      stage = Stage::limited;
+      break;
     case SliceState::damaged:
       stage = Stage::damaged;
       say(g_shared.slice.reason, g_shared.slice.directory.letters);
@@ -161,7 +166,8 @@ Device* look_up_current() {
 
 Device* device_of(CUdevice ordinal) {
   Attachment* attached = registered();
-  if (attached == nullptr || ordinal < 0 || ordinal >= kMaxOrdinals || attached->by_ordinal[ordinal] < 0) return nullptr;
+  if (attached == nullptr || ordinal < 0 || ordinal >= kMaxOrdinals || attached->by_ordinal[ordinal] < 0)
+    return nullptr;
   return &attached->devices[attached->by_ordinal[ordinal]];
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // What this process has set up: its slice, its slot in the claim page, its devices and its holdings. Made at the first
-// CUDA call and again in a child of fork (which is a process of its own, with none of its parent's memory). The page that
-// points to it is wiped by the kernel on fork, so the hot path sees a fork at no cost.
+// CUDA call and again in a child of fork (which is a process of its own, with none of its parent's memory). The page
+// that points to it is wiped by the kernel on fork, so the hot path sees a fork at no cost.
 //
 // Stages: nothing -> resolved (driver found, slice looked for) -> registered (slot taken, devices joined).
 // Any thread; each stage is entered by one of them under the stage lock.
@@ -33,37 +33,37 @@ struct Attachment {
   contract::ClaimProcess* process = nullptr;
   Device devices[contract::kMaxDevices];
   std::uint32_t device_count = 0;
-  std::int8_t by_ordinal[kMaxOrdinals];  // the driver's ordinal -> index in devices, -1 = not of this slice
+  std::int8_t by_ordinal[kMaxOrdinals];          // the driver's ordinal -> index in devices, -1 = not of this slice
   std::uint64_t primary[contract::kMaxDevices];  // primary context by index in devices, 0 = none
   Holdings holdings;
-  Mutex context_mutex;                   // one context is made or destroyed at a time
-  Mutex pool_mutex;                      // guards taking and leaving a place in pools
+  Mutex context_mutex;  // one context is made or destroyed at a time
+  Mutex pool_mutex;     // guards taking and leaving a place in pools
   Pool pools[kMaxPools];
-  std::atomic<std::uint32_t> pool_high;  // one more than the highest place taken
+  std::atomic<std::uint32_t> pool_high;                             // one more than the highest place taken
   std::atomic<std::uint64_t> graph_charged[contract::kMaxDevices];  // graph memory charged, by index in devices
   Mutex graph_mutex;
-  std::atomic<std::uint32_t> graph_execs;   // executable graphs with memory nodes
-  std::atomic<std::uint64_t> graph_trims;   // times graph memory was given back
+  std::atomic<std::uint32_t> graph_execs;  // executable graphs with memory nodes
+  std::atomic<std::uint64_t> graph_trims;  // times graph memory was given back
   Mutex physical_mutex;
-  std::uint64_t records;                    // physical memory records ever made
-  std::atomic<std::uint32_t> captures;      // streams in capture now
+  std::uint64_t records;                // physical memory records ever made
+  std::atomic<std::uint32_t> captures;  // streams in capture now
 };
 
 // Everything a fork must forget.
 struct ForkPage {
-  std::atomic<Attachment*> attachment;   // null until registered
-  std::atomic<std::uint64_t> epoch;      // 0 until registered; changes when a context goes, so that threads look again
+  std::atomic<Attachment*> attachment;  // null until registered
+  std::atomic<std::uint64_t> epoch;     // 0 until registered; changes when a context goes, so that threads look again
   Mutex stage_mutex;
-  std::atomic<std::uint32_t> known;      // 1 in every process that has passed a stage: 0 with a slice found = a child
+  std::atomic<std::uint32_t> known;  // 1 in every process that has passed a stage: 0 with a slice found = a child
 };
-extern ForkPage* g_fork;                 // never null
+extern ForkPage* g_fork;  // never null
 
 // What survives a fork.
 enum class Stage : std::uint32_t { untouched = 0, passing = 1, limited = 2, damaged = 3 };
 struct Shared {
   std::atomic<Stage> stage;
   Slice slice;
-  Text<256> library;                     // where this library lies
+  Text<256> library;  // where this library lies
 };
 extern Shared g_shared;
 
@@ -73,33 +73,32 @@ Stage resolve_slice();
 // Takes a slot and joins the devices, once the driver has been initialised; null before, and when this process is not
 // limited or cannot be (see `must_refuse`).
 Attachment* registered();
-bool driver_ready();                     // initialised, so that it would let work through
-bool must_refuse();                      // a slice exists and could not be joined: no work passes unlimited
-CUresult refusal();                      // what a call that needs a registration answers when there is none
+bool driver_ready();  // initialised, so that it would let work through
+bool must_refuse();   // a slice exists and could not be joined: no work passes unlimited
+CUresult refusal();   // what a call that needs a registration answers when there is none
 
-[[gnu::always_inline]] inline Attachment* attachment() {
-  return g_fork->attachment.load(std::memory_order_acquire);
-}
+[[gnu::always_inline]] inline Attachment* attachment() { return g_fork->attachment.load(std::memory_order_acquire); }
 
 // The current context's device, per thread.
 struct Current {
   std::uint64_t epoch;
-  Device* device;      // null = none, or not of this slice
+  Device* device;  // null = none, or not of this slice
   std::uint64_t context;
 };
 extern constinit thread_local Current t_current;
 Device* look_up_current();
 
 [[gnu::always_inline]] inline Device* current_device() {
-  if (__builtin_expect(t_current.epoch == g_fork->epoch.load(std::memory_order_relaxed) && t_current.device != nullptr, 1))
+  if (__builtin_expect(t_current.epoch == g_fork->epoch.load(std::memory_order_relaxed) && t_current.device != nullptr,
+                       1))
     return t_current.device;
   return look_up_current();
 }
 inline void forget_current() { t_current = {0, nullptr, 0}; }
 
-Device* device_of(CUdevice ordinal);     // null: not of this slice, or nothing is limited
+Device* device_of(CUdevice ordinal);  // null: not of this slice, or nothing is limited
 
-void note_flag(std::uint32_t flag);      // ClaimProcessFlags, kept until registered
+void note_flag(std::uint32_t flag);  // ClaimProcessFlags, kept until registered
 bool hypervisor_away();
 
 }  // namespace tensor_fusion::guest::limiter

@@ -13,12 +13,12 @@ namespace tensor_fusion::guest::limiter {
 using namespace tensor_fusion::cuda;  // the driver's own names, throughout the limiter
 
 struct Device {
-  CUdevice ordinal;                                     // as the real driver numbers it
-  std::uint32_t index;                                  // row in the grant and claim pages, < contract::kMaxDevices
-  const contract::GrantDevice* grant;                   // read-only mapping; re-read at every decision
-  const contract::GrantPage* grant_page;                // for the heartbeat
-  contract::ClaimDevice* claim;                         // the tenant's total
-  contract::ClaimProcessDevice* mine;                   // this process's row
+  CUdevice ordinal;                       // as the real driver numbers it
+  std::uint32_t index;                    // row in the grant and claim pages, < contract::kMaxDevices
+  const contract::GrantDevice* grant;     // read-only mapping; re-read at every decision
+  const contract::GrantPage* grant_page;  // for the heartbeat
+  contract::ClaimDevice* claim;           // the tenant's total
+  contract::ClaimProcessDevice* mine;     // this process's row
 };
 
 }  // namespace tensor_fusion::guest::limiter

@@ -1,7 +1,7 @@
 #pragma once
-// The real entry points of the driver, one member per row of table.inc, named exactly as the driver exports them. Filled
-// once before the first hook acts; a member stays null when this driver has no such symbol, so callers of anything newer
-// than CUDA 11 check first. Tests fill it with fakes.
+// The real entry points of the driver, one member per row of table.inc, named exactly as the driver exports them.
+// Filled once before the first hook acts; a member stays null when this driver has no such symbol, so callers of
+// anything newer than CUDA 11 check first. Tests fill it with fakes.
 #include "contract/cuda.h"
 #include "guest/limiter/core/device.h"
 

@@ -27,13 +27,26 @@ Tables tables_of(const Object& object) {
   for (const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(object.dynamic); entry->d_tag != DT_NULL; ++entry) {
     const std::uintptr_t at = absolute(object, entry->d_un.d_ptr);
     switch (entry->d_tag) {
-      case DT_SYMTAB: tables.symbols = reinterpret_cast<const ElfW(Sym)*>(at); break;
-      case DT_STRTAB: tables.strings = reinterpret_cast<const char*>(at); break;
-      case DT_GNU_HASH: tables.gnu_hash = reinterpret_cast<const std::uint32_t*>(at); break;
-      case DT_HASH: tables.hash = reinterpret_cast<const std::uint32_t*>(at); break;
-      case DT_VERSYM: tables.versions = reinterpret_cast<const ElfW(Half)*>(at); break;
-      case DT_SONAME: tables.soname = entry->d_un.d_val; break;
-      default: break;
+      case DT_SYMTAB:
+        tables.symbols = reinterpret_cast<const ElfW(Sym)*>(at);
+        break;
+      case DT_STRTAB:
+        tables.strings = reinterpret_cast<const char*>(at);
+        break;
+      case DT_GNU_HASH:
+        tables.gnu_hash = reinterpret_cast<const std::uint32_t*>(at);
+        break;
+      case DT_HASH:
+        tables.hash = reinterpret_cast<const std::uint32_t*>(at);
+        break;
+      case DT_VERSYM:
+        tables.versions = reinterpret_cast<const ElfW(Half)*>(at);
+        break;
+      case DT_SONAME:
+        tables.soname = entry->d_un.d_val;
+        break;
+      default:
+        break;
     }
   }
   return tables;

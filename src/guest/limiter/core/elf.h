@@ -7,9 +7,9 @@
 namespace tensor_fusion::guest::limiter {
 
 struct Object {
-  std::uintptr_t base = 0;       // load bias
-  std::uintptr_t low = 0;        // first mapped byte
-  std::uintptr_t high = 0;       // one past the last
+  std::uintptr_t base = 0;  // load bias
+  std::uintptr_t low = 0;   // first mapped byte
+  std::uintptr_t high = 0;  // one past the last
   std::uintptr_t dynamic = 0;
   char path[256] = {};
 

@@ -8,13 +8,13 @@ namespace tensor_fusion::guest::limiter {
 
 enum class FaultPoint : std::uint32_t {
   none = 0,
-  lock_held = 1,       // the lock taken, nothing changed
-  ledger_half = 2,     // own row changed, the total not yet
-  ledger_done = 3,     // both changed, the lock still held
-  reserved = 4,        // reserved, the driver not yet called
-  allocated = 5,       // the driver has answered, the size not yet remembered
-  slot_claimed = 6,    // slot taken, not yet live
-  slot_reaping = 7,    // a dead neighbour's slot taken over, its bytes not yet returned
+  lock_held = 1,     // the lock taken, nothing changed
+  ledger_half = 2,   // own row changed, the total not yet
+  ledger_done = 3,   // both changed, the lock still held
+  reserved = 4,      // reserved, the driver not yet called
+  allocated = 5,     // the driver has answered, the size not yet remembered
+  slot_claimed = 6,  // slot taken, not yet live
+  slot_reaping = 7,  // a dead neighbour's slot taken over, its bytes not yet returned
 };
 
 inline constexpr const char* kFaultVariable = "TENSOR_FUSION_LIMITER_FAULT";  // "<point>" or "<point>:<n-th time>"

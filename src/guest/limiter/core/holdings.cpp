@@ -38,7 +38,8 @@ void Holdings::erase(Shard& shard, std::uint64_t place) {
     const Holding& holding = shard.slots[next];
     if (holding.kind == Kind::none) break;
     const std::uint64_t home = hash(holding.kind, holding.key) & shard.mask;
-    if (((next - home) & shard.mask) < ((next - hole) & shard.mask)) continue;  // it is nearer its home than the hole is
+    if (((next - home) & shard.mask) < ((next - hole) & shard.mask))
+      continue;  // it is nearer its home than the hole is
     shard.slots[hole] = holding;
     hole = next;
   }

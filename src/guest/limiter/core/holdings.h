@@ -10,7 +10,7 @@ namespace tensor_fusion::guest::limiter {
 
 enum class Kind : std::uint8_t {
   none = 0,
-  pointer,   // cuMemAlloc and friends; context = where it was made
+  pointer,  // cuMemAlloc and friends; context = where it was made
   array,
   mipmap,
   context,   // bytes = overhead charged

@@ -16,8 +16,8 @@ using contract::kMaxProcesses;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kSpins = 200;
-constexpr std::uint64_t kCheckPeriodNs = 5'000'000;    // how long to wait before asking whether the holder lives
-constexpr std::uint64_t kPatienceNs = 2'000'000'000;   // a live holder (stopped, or forged) loses the lock after this
+constexpr std::uint64_t kCheckPeriodNs = 5'000'000;   // how long to wait before asking whether the holder lives
+constexpr std::uint64_t kPatienceNs = 2'000'000'000;  // a live holder (stopped, or forged) loses the lock after this
 
 std::uint64_t add_saturating(std::uint64_t left, std::uint64_t right) {
   std::uint64_t result;
@@ -52,8 +52,7 @@ LedgerLock::~LedgerLock() {
 void LedgerLock::wait(const Ledger& ledger, std::uint32_t device) {
   for (int spin = 0; spin < kSpins; ++spin) {
     std::uint32_t expected = 0;
-    if (word_.load(kRelaxed) == 0 &&
-        word_.compare_exchange_weak(expected, me_, std::memory_order_acquire, kRelaxed))
+    if (word_.load(kRelaxed) == 0 && word_.compare_exchange_weak(expected, me_, std::memory_order_acquire, kRelaxed))
       return;
     os::relax();
   }
@@ -198,9 +197,9 @@ std::uint32_t take_slot(ClaimPage& page, std::uint32_t pid, std::uint64_t start_
     process.flags.store(0, kRelaxed);
     for (auto& device : process.devices) {
       // Word by word: the hypervisor may look at any instant.
-      for (auto* counter : {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches,
-                            &device.held_launches, &device.held_ns, &device.wanted_since_ns, &device.progress_ns,
-                            &device.marker_count})
+      for (auto* counter :
+           {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
+            &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count})
         if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
       for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
         if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);

@@ -23,8 +23,8 @@ class Ledger {
   Ledger(contract::ClaimPage* page, std::uint32_t slot, std::uint64_t pid_namespace)
       : page_(page), slot_(slot), pid_namespace_(pid_namespace) {}
 
-  bool reserve(const Device& device, std::uint64_t bytes);         // false: it would pass the limit; nothing changed
-  void charge(const Device& device, std::uint64_t bytes);          // already taken by the driver: count it whatever the limit
+  bool reserve(const Device& device, std::uint64_t bytes);  // false: it would pass the limit; nothing changed
+  void charge(const Device& device, std::uint64_t bytes);   // already taken by the driver: count it whatever the limit
   void release(const Device& device, std::uint64_t bytes);
 
   // What a program may see: the limit, and what is left of it.
@@ -66,6 +66,7 @@ class LedgerLock {
 };
 
 // Takes a free slot of the page for this process and makes it live; kMaxProcesses when all are taken.
-std::uint32_t take_slot(contract::ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks, std::uint64_t pid_namespace);
+std::uint32_t take_slot(contract::ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks,
+                        std::uint64_t pid_namespace);
 
 }  // namespace tensor_fusion::guest::limiter

@@ -20,7 +20,9 @@ namespace {
 
 template <class Page>
 struct Shared {
-  Shared() : page(static_cast<Page*>(mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  Shared()
+      : page(static_cast<Page*>(
+            mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~Shared() { munmap(page, sizeof(Page)); }
   Page* page;
 };
@@ -249,7 +251,9 @@ TEST(Rounding, goes_up_to_the_drivers_unit) {
 }
 
 TEST(ProcessStat, tells_the_dead_from_the_living) {
-  const auto parse = [](const char* text) { return parse_stat(text, static_cast<long>(std::char_traits<char>::length(text))); };
+  const auto parse = [](const char* text) {
+    return parse_stat(text, static_cast<long>(std::char_traits<char>::length(text)));
+  };
   const ProcessStatus running = parse("7 (a (b) c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 12345 1 2 3");
   EXPECT_TRUE(running.found);
   EXPECT_FALSE(running.dead);

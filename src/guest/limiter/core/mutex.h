@@ -1,6 +1,6 @@
 #pragma once
-// A lock between threads of one process, 4 bytes, no destructor, no libc. Not for memory of several processes: those use
-// LedgerLock. A child of fork gets fresh ones with its fresh attachment.
+// A lock between threads of one process, 4 bytes, no destructor, no libc. Not for memory of several processes: those
+// use LedgerLock. A child of fork gets fresh ones with its fresh attachment.
 #include <atomic>
 #include <cstdint>
 

@@ -13,17 +13,17 @@ int open_file(const char* path, int flags);
 long read_file(int file, void* buffer, std::size_t size);
 long write_file(int file, const void* buffer, std::size_t size);
 void close_file(int file);
-long file_size(int file);                                      // -errno when it is no regular file
+long file_size(int file);  // -errno when it is no regular file
 bool exists(const char* path);
 
-void* map_memory(std::size_t size);                            // private, zeroed; null when refused
-void* map_file(int file, std::size_t size, bool writable);     // shared; null when refused
+void* map_memory(std::size_t size);                         // private, zeroed; null when refused
+void* map_file(int file, std::size_t size, bool writable);  // shared; null when refused
 void unmap(void* address, std::size_t size);
-bool wipe_on_fork(void* address, std::size_t size);            // zero in a child; false on kernels before 4.14
+bool wipe_on_fork(void* address, std::size_t size);  // zero in a child; false on kernels before 4.14
 
 std::uint32_t process_id();
 std::uint32_t thread_id();
-std::uint64_t pid_namespace();                                 // inode of the pid namespace, 0 when unknown
+std::uint64_t pid_namespace();  // inode of the pid namespace, 0 when unknown
 
 std::uint64_t monotonic_ns();
 std::uint64_t realtime_us();

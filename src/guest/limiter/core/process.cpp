@@ -7,8 +7,8 @@
 namespace tensor_fusion::guest::limiter {
 namespace {
 
-constexpr int kNoEntry = -2;       // -ENOENT
-constexpr int kNoProcess = -3;     // -ESRCH
+constexpr int kNoEntry = -2;    // -ENOENT
+constexpr int kNoProcess = -3;  // -ESRCH
 
 }  // namespace
 
@@ -46,7 +46,8 @@ ProcessStatus process_status(std::uint32_t pid) {
   char path[32] = "/proc/";
   char digits[12];
   int count = 0;
-  for (std::uint32_t rest = pid; count == 0 || rest != 0; rest /= 10) digits[count++] = static_cast<char>('0' + rest % 10);
+  for (std::uint32_t rest = pid; count == 0 || rest != 0; rest /= 10)
+    digits[count++] = static_cast<char>('0' + rest % 10);
   int length = 6;
   while (count > 0) path[length++] = digits[--count];
   for (const char* tail = "/stat"; *tail != 0; ++tail) path[length++] = *tail;

@@ -7,7 +7,7 @@ namespace tensor_fusion::guest::limiter {
 
 struct ProcessStatus {
   bool found = false;
-  bool dead = false;              // gone, or a zombie with no thread left: its files, and so its GPU memory, are released
+  bool dead = false;  // gone, or a zombie with no thread left: its files, and so its GPU memory, are released
   std::uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
 };
 

@@ -57,9 +57,11 @@ SliceState open_slice(Slice& slice, const char* directory) {
   };
   if (slice.directory.cut) return damaged("the path of the slice is too long");
 
-  const auto* grant = static_cast<const GrantPage*>(map_page(directory, contract::kGrantFile, sizeof(GrantPage), false));
+  const auto* grant =
+      static_cast<const GrantPage*>(map_page(directory, contract::kGrantFile, sizeof(GrantPage), false));
   if (grant == nullptr) return damaged("the grant page cannot be read");
-  if (grant->magic != contract::kGrantMagic || grant->abi != contract::kGrantAbi || grant->size_bytes != sizeof(GrantPage))
+  if (grant->magic != contract::kGrantMagic || grant->abi != contract::kGrantAbi ||
+      grant->size_bytes != sizeof(GrantPage))
     return damaged("the grant page is of another version");
   auto* claim = static_cast<ClaimPage*>(map_page(directory, contract::kClaimFile, sizeof(ClaimPage), true));
   if (claim == nullptr) return damaged("the claim page cannot be written");

@@ -14,7 +14,7 @@ struct Slice {
   const contract::GrantPage* grant = nullptr;
   contract::ClaimPage* claim = nullptr;
   Text<512> directory;
-  const char* reason = "";     // why it is damaged
+  const char* reason = "";  // why it is damaged
 };
 
 // `library_path` is where this library was loaded from: a slice may hold the library itself.

@@ -1,6 +1,6 @@
 #pragma once
-// Device identities as texts: "GPU-" or "MIG-" and 8-4-4-4-12 hexadecimal digits. Pages hold them in lower case; compared
-// without regard to case. The bytes of a CUuuid are the digits in order.
+// Device identities as texts: "GPU-" or "MIG-" and 8-4-4-4-12 hexadecimal digits. Pages hold them in lower case;
+// compared without regard to case. The bytes of a CUuuid are the digits in order.
 #include "contract/cuda.h"
 #include "guest/limiter/core/words.h"
 

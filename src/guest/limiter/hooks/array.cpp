@@ -7,11 +7,14 @@ namespace {
 std::uint64_t channel_bytes(int format) {
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8: return 1;
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return 1;
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF: return 2;
-    default: return 4;  // 32 bits, and an upper bound for the packed formats
+    case CU_AD_FORMAT_HALF:
+      return 2;
+    default:
+      return 4;  // 32 bits, and an upper bound for the packed formats
   }
 }
 
@@ -85,7 +88,8 @@ TF_ENTRY(cuArray3DCreate_v2, (CUarray * array, const CUDA_ARRAY3D_DESCRIPTOR* de
   return create<&Driver::cuArray3DCreate_v2>(array, descriptor);
 }
 TF_ENTRY(cuArrayDestroy, (CUarray array)) {
-  return discharged(Kind::array, reinterpret_cast<std::uint64_t>(array), [&] { return TF_REAL(cuArrayDestroy)(array); });
+  return discharged(Kind::array, reinterpret_cast<std::uint64_t>(array),
+                    [&] { return TF_REAL(cuArrayDestroy)(array); });
 }
 TF_ENTRY(cuMipmappedArrayCreate,
          (CUmipmappedArray * array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels)) {

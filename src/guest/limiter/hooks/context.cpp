@@ -51,8 +51,10 @@ void context_gone(CUcontext context) {
       case Kind::physical:
       case Kind::mapping:
       case Kind::record:
-      case Kind::exec: return false;  // these belong to no context
-      default: break;
+      case Kind::exec:
+        return false;  // these belong to no context
+      default:
+        break;
     }
     if (holding.kind == Kind::context) {
       was_ours = true;
@@ -139,7 +141,8 @@ TF_ENTRY(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device)) {
 TF_ENTRY(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device)) {
   return create(context, device, [&] { return TF_REAL(cuCtxCreate_v2)(context, flags, device); });
 }
-TF_ENTRY(cuCtxCreate_v3, (CUcontext * context, CUexecAffinityParam* affinity, int count, unsigned flags, CUdevice device)) {
+TF_ENTRY(cuCtxCreate_v3,
+         (CUcontext * context, CUexecAffinityParam* affinity, int count, unsigned flags, CUdevice device)) {
   return create(context, device, [&] { return TF_REAL(cuCtxCreate_v3)(context, affinity, count, flags, device); });
 }
 TF_ENTRY(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams* params, unsigned flags, CUdevice device)) {

@@ -196,8 +196,8 @@ void test_doors() {
     if (row(asked.row).priority != 0 || driver().cuGetProcAddress_v2 == nullptr) continue;
     void* found = nullptr;
     CUdriverProcAddressQueryResult status{};
-    if (cuGetProcAddress_v2(asked.base, &found, asked.version, asked.flags, &status) == CUDA_SUCCESS && found != nullptr &&
-        !in_this_library(found))
+    if (cuGetProcAddress_v2(asked.base, &found, asked.version, asked.flags, &status) == CUDA_SUCCESS &&
+        found != nullptr && !in_this_library(found))
       open |= kDoorProcAddress;
   }
   attached->process->self_test.store(kAllDoors & ~open, std::memory_order_release);

@@ -7,7 +7,8 @@
 namespace tensor_fusion::guest::limiter {
 
 // The hook for a pointer of the driver, or the pointer itself. Nothing is translated where nothing is limited.
-// `driver_name`: it was asked for by a name that the driver could have; other look-ups never touch a file or the driver.
+// `driver_name`: it was asked for by a name that the driver could have; other look-ups never touch a file or the
+// driver.
 void* translate(void* real, bool driver_name);
 
 bool resolve_driver();      // also declared in entry.h

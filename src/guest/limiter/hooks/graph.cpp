@@ -1,5 +1,6 @@
-// Graphs. Their device time belongs to the gate; here stands their memory: allocation nodes take physical memory when an
-// executable graph first runs, and keep it until it is trimmed. It is charged as the growth of the device's graph memory.
+// Graphs. Their device time belongs to the gate; here stands their memory: allocation nodes take physical memory when
+// an executable graph first runs, and keep it until it is trimmed. It is charged as the growth of the device's graph
+// memory.
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/hooks/charge.h"
 
@@ -14,8 +15,8 @@ std::uint64_t word_of(CUgraphExec exec) { return reinterpret_cast<std::uint64_t>
 // What the allocation nodes of a graph ask for, child graphs included.
 std::uint64_t allocation_bytes(CUgraph graph, int nesting) {
   std::size_t count = 0;
-  if (driver().cuGraphMemAllocNodeGetParams == nullptr || driver().cuGraphGetNodes == nullptr || nesting > kMaxNesting ||
-      driver().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0)
+  if (driver().cuGraphMemAllocNodeGetParams == nullptr || driver().cuGraphGetNodes == nullptr ||
+      nesting > kMaxNesting || driver().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0)
     return 0;
   const std::size_t size = count * sizeof(CUgraphNode);
   auto* nodes = static_cast<CUgraphNode*>(os::map_memory(size));
@@ -43,7 +44,8 @@ std::uint64_t allocation_bytes(CUgraph graph, int nesting) {
 std::uint64_t graph_memory(const Device& device) {
   std::uint64_t bytes = 0;
   if (driver().cuDeviceGetGraphMemAttribute == nullptr ||
-      driver().cuDeviceGetGraphMemAttribute(device.ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) != CUDA_SUCCESS)
+      driver().cuDeviceGetGraphMemAttribute(device.ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
+          CUDA_SUCCESS)
     return 0;
   return bytes;
 }
@@ -132,7 +134,8 @@ TF_ENTRY(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsign
 TF_ENTRY(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params)) {
   return instantiated(TF_FORWARD(cuGraphInstantiateWithParams, exec, graph, params), exec, graph);
 }
-TF_ENTRY(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params)) {
+TF_ENTRY(cuGraphInstantiateWithParams_ptsz,
+         (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params)) {
   return instantiated(TF_FORWARD(cuGraphInstantiateWithParams_ptsz, exec, graph, params), exec, graph);
 }
 TF_ENTRY(cuGraphExecDestroy, (CUgraphExec exec)) {
@@ -160,7 +163,8 @@ TF_ENTRY(cuGraphExecKernelNodeSetParams,
          (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* params)) {
   return updated(TF_FORWARD(cuGraphExecKernelNodeSetParams, exec, node, params), exec);
 }
-TF_ENTRY(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params)) {
+TF_ENTRY(cuGraphExecKernelNodeSetParams_v2,
+         (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params)) {
   return updated(TF_FORWARD(cuGraphExecKernelNodeSetParams_v2, exec, node, params), exec);
 }
 TF_ENTRY(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* params)) {
@@ -170,11 +174,11 @@ TF_ENTRY(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node
   return updated(TF_FORWARD(cuGraphExecChildGraphNodeSetParams, exec, node, graph), exec);
 }
 
-#define TF_UPLOAD(symbol)                                                                                        \
-  TF_ENTRY(symbol, (CUgraphExec exec, CUstream stream)) {                                                        \
-    Attachment* attached = attachment();                                                                         \
-    if (attached == nullptr) return TF_FORWARD(symbol, exec, stream);                                            \
-    return with_memory(*attached, exec, [&] { return TF_REAL(symbol)(exec, stream); });                          \
+#define TF_UPLOAD(symbol)                                                               \
+  TF_ENTRY(symbol, (CUgraphExec exec, CUstream stream)) {                               \
+    Attachment* attached = attachment();                                                \
+    if (attached == nullptr) return TF_FORWARD(symbol, exec, stream);                   \
+    return with_memory(*attached, exec, [&] { return TF_REAL(symbol)(exec, stream); }); \
   }
 TF_UPLOAD(cuGraphUpload)
 TF_UPLOAD(cuGraphUpload_ptsz)

@@ -49,44 +49,41 @@ CUresult legacy_launch(CUfunction function, unsigned width, unsigned height, CUs
 
 }  // namespace
 
-#define TF_LAUNCH(symbol, own_stream)                                                                               \
-  TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,           \
-                    unsigned bz, unsigned shared, CUstream stream, void** params, void** extra)) {                  \
-    Device* device = current_device();                                                                              \
-    if (!gated_device(device))                                                                                      \
-      return device == nullptr && must_refuse()                                                                     \
-                 ? refusal()                                                                                        \
-                 : TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                \
-    return gated(*device, stream, key_of(function, gx, gy, gz, bx, by, bz), own_stream, [&] {                       \
-      return TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                      \
-    });                                                                                                             \
+#define TF_LAUNCH(symbol, own_stream)                                                                                  \
+  TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+                    unsigned shared, CUstream stream, void** params, void** extra)) {                                  \
+    Device* device = current_device();                                                                                 \
+    if (!gated_device(device))                                                                                         \
+      return device == nullptr && must_refuse()                                                                        \
+                 ? refusal()                                                                                           \
+                 : TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                   \
+    return gated(*device, stream, key_of(function, gx, gy, gz, bx, by, bz), own_stream,                                \
+                 [&] { return TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra); });    \
   }
 TF_LAUNCH(cuLaunchKernel, false)
 TF_LAUNCH(cuLaunchKernel_ptsz, true)
 #undef TF_LAUNCH
 
-#define TF_LAUNCH(symbol, own_stream)                                                                                  \
-  TF_ENTRY(symbol, (const CUlaunchConfig* config, CUfunction function, void** params, void** extra)) {                 \
-    Device* device = current_device();                                                                                 \
-    if (!gated_device(device) || config == nullptr) return TF_FORWARD(symbol, config, function, params, extra);        \
-    return gated(*device, config->hStream,                                                                             \
-                 key_of(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,             \
-                        config->blockDimY, config->blockDimZ),                                                         \
-                 own_stream, [&] { return TF_REAL(symbol)(config, function, params, extra); });                        \
+#define TF_LAUNCH(symbol, own_stream)                                                                           \
+  TF_ENTRY(symbol, (const CUlaunchConfig* config, CUfunction function, void** params, void** extra)) {          \
+    Device* device = current_device();                                                                          \
+    if (!gated_device(device) || config == nullptr) return TF_FORWARD(symbol, config, function, params, extra); \
+    return gated(*device, config->hStream,                                                                      \
+                 key_of(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,      \
+                        config->blockDimY, config->blockDimZ),                                                  \
+                 own_stream, [&] { return TF_REAL(symbol)(config, function, params, extra); });                 \
   }
 TF_LAUNCH(cuLaunchKernelEx, false)
 TF_LAUNCH(cuLaunchKernelEx_ptsz, true)
 #undef TF_LAUNCH
 
-#define TF_LAUNCH(symbol, own_stream)                                                                               \
-  TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,           \
-                    unsigned bz, unsigned shared, CUstream stream, void** params)) {                                \
-    Device* device = current_device();                                                                              \
-    if (!gated_device(device))                                                                                      \
-      return TF_FORWARD(symbol, function, gx, gy, gz, bx, by, bz, shared, stream, params);                          \
-    return gated(*device, stream, key_of(function, gx, gy, gz, bx, by, bz), own_stream, [&] {                       \
-      return TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params);                             \
-    });                                                                                                             \
+#define TF_LAUNCH(symbol, own_stream)                                                                                  \
+  TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+                    unsigned shared, CUstream stream, void** params)) {                                                \
+    Device* device = current_device();                                                                                 \
+    if (!gated_device(device)) return TF_FORWARD(symbol, function, gx, gy, gz, bx, by, bz, shared, stream, params);    \
+    return gated(*device, stream, key_of(function, gx, gy, gz, bx, by, bz), own_stream,                                \
+                 [&] { return TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params); });           \
   }
 TF_LAUNCH(cuLaunchCooperativeKernel, false)
 TF_LAUNCH(cuLaunchCooperativeKernel_ptsz, true)
@@ -118,8 +115,8 @@ TF_ENTRY(cuLaunchGrid, (CUfunction function, int width, int height)) {
                                               nullptr, width, height);
 }
 TF_ENTRY(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream)) {
-  return legacy_launch<&Driver::cuLaunchGridAsync>(function, static_cast<unsigned>(width), static_cast<unsigned>(height),
-                                                   stream, width, height, stream);
+  return legacy_launch<&Driver::cuLaunchGridAsync>(function, static_cast<unsigned>(width),
+                                                   static_cast<unsigned>(height), stream, width, height, stream);
 }
 
 }  // namespace tensor_fusion::guest::limiter

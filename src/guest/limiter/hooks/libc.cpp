@@ -1,5 +1,6 @@
-// dlsym, dlvsym, dlopen and dlmopen. glibc tells its callers apart by their return address (RTLD_NEXT, RTLD_DEFAULT, the
-// caller's RUNPATH and namespace), so what we do not answer ourselves is jumped to with registers and stack as they came.
+// dlsym, dlvsym, dlopen and dlmopen. glibc tells its callers apart by their return address (RTLD_NEXT, RTLD_DEFAULT,
+// the caller's RUNPATH and namespace), so what we do not answer ourselves is jumped to with registers and stack as they
+// came.
 #include "guest/limiter/hooks/libc.h"
 
 #include <dlfcn.h>

@@ -80,7 +80,8 @@ TF_ENTRY(cuMemAlloc_v2, (CUdeviceptr * pointer, std::size_t bytes)) {
 }
 TF_ENTRY(cuMemAllocManaged, (CUdeviceptr * pointer, std::size_t bytes, unsigned flags)) {
   Device* device = current_device();
-  if (device == nullptr || pointer == nullptr || bytes == 0) return TF_FORWARD(cuMemAllocManaged, pointer, bytes, flags);
+  if (device == nullptr || pointer == nullptr || bytes == 0)
+    return TF_FORWARD(cuMemAllocManaged, pointer, bytes, flags);
   return charged(
       *device, rounded(bytes), [&] { return TF_REAL(cuMemAllocManaged)(pointer, bytes, flags); },
       [&] { return pointer_holding(*pointer); }, [&] { TF_REAL(cuMemFree_v2)(*pointer); });
@@ -112,7 +113,7 @@ TF_ENTRY(cuMemGetInfo, (unsigned* free_bytes, unsigned* total_bytes)) {
   if (device == nullptr) return TF_FORWARD(cuMemGetInfo, free_bytes, total_bytes);
   return show_slice(*device, TF_REAL(cuMemGetInfo)(free_bytes, total_bytes), free_bytes, total_bytes);
 }
-TF_ENTRY(cuMemGetInfo_v2, (std::size_t * free_bytes, std::size_t* total_bytes)) {
+TF_ENTRY(cuMemGetInfo_v2, (std::size_t* free_bytes, std::size_t* total_bytes)) {
   Device* device = current_device();
   if (device == nullptr) return TF_FORWARD(cuMemGetInfo_v2, free_bytes, total_bytes);
   return show_slice(*device, TF_REAL(cuMemGetInfo_v2)(free_bytes, total_bytes), free_bytes, total_bytes);
@@ -120,7 +121,7 @@ TF_ENTRY(cuMemGetInfo_v2, (std::size_t * free_bytes, std::size_t* total_bytes)) 
 TF_ENTRY(cuDeviceTotalMem, (unsigned* bytes, CUdevice device)) {
   return show_total(device, TF_REAL(cuDeviceTotalMem)(bytes, device), bytes);
 }
-TF_ENTRY(cuDeviceTotalMem_v2, (std::size_t * bytes, CUdevice device)) {
+TF_ENTRY(cuDeviceTotalMem_v2, (std::size_t* bytes, CUdevice device)) {
   return show_total(device, TF_REAL(cuDeviceTotalMem_v2)(bytes, device), bytes);
 }
 

@@ -35,7 +35,8 @@ bool has_granted_part(NvmlDevice card) {
   if (!holds_mig() || TF_REAL_NVML(nvmlDeviceGetMaxMigDeviceCount)(card, &count) != nvml::kSuccess) return false;
   for (unsigned index = 0; index < count; ++index) {
     NvmlDevice part = nullptr;
-    if (TF_REAL_NVML(nvmlDeviceGetMigDeviceHandleByIndex)(card, index, &part) == nvml::kSuccess && granted_row(part) >= 0)
+    if (TF_REAL_NVML(nvmlDeviceGetMigDeviceHandleByIndex)(card, index, &part) == nvml::kSuccess &&
+        granted_row(part) >= 0)
       return true;
   }
   return false;

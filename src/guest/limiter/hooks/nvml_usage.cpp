@@ -1,5 +1,5 @@
-// What the management library shows of a device of the slice: its memory as the slice, and the tenant's processes alone,
-// named as the tenant names them.
+// What the management library shows of a device of the slice: its memory as the slice, and the tenant's processes
+// alone, named as the tenant names them.
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/hooks/nvml.h"
 
@@ -46,7 +46,8 @@ unsigned tenant_pid(unsigned host_pid) {
     }
     os::relax();
   }
-  // No list (yet): a process is the tenant's if it says so, and host and tenant name processes alike or it would not match.
+  // No list (yet): a process is the tenant's if it says so, and host and tenant name processes alike or it would not
+  // match.
   const contract::ClaimPage& claim = *g_shared.slice.claim;
   std::uint32_t high = claim.process_high.load(std::memory_order_relaxed);
   if (high > contract::kMaxProcesses) high = contract::kMaxProcesses;
@@ -83,7 +84,8 @@ struct Scratch {
   unsigned count = kMostProcesses * 4;
 };
 
-// Gives a filtered list by the library's own rules: the count alone, or an error, when the caller's buffer is too small.
+// Gives a filtered list by the library's own rules: the count alone, or an error, when the caller's buffer is too
+// small.
 template <class Entry>
 NvmlResult hand_over(const Entry* own, unsigned found, Entry* list, unsigned* count) {
   const unsigned room = list == nullptr ? 0 : *count;
@@ -118,9 +120,9 @@ TF_NVML_ENTRY(nvmlDeviceGetMemoryInfo_v2, (NvmlDevice device, nvml::MemoryV2* me
   return result;
 }
 
-#define TF_LIST(symbol, Entry)                                                       \
-  TF_NVML_ENTRY(symbol, (NvmlDevice device, unsigned* count, nvml::Entry* list)) {   \
-    return list_processes<&Nvml::symbol>(device, count, list);                       \
+#define TF_LIST(symbol, Entry)                                                     \
+  TF_NVML_ENTRY(symbol, (NvmlDevice device, unsigned* count, nvml::Entry* list)) { \
+    return list_processes<&Nvml::symbol>(device, count, list);                     \
   }
 TF_LIST(nvmlDeviceGetComputeRunningProcesses, ProcessInfoV1)
 TF_LIST(nvmlDeviceGetComputeRunningProcesses_v2, ProcessInfo)
@@ -175,7 +177,8 @@ TF_NVML_ENTRY(nvmlDeviceGetUtilizationRates, (NvmlDevice device, nvml::Utilizati
   for (unsigned i = 0; i < found; ++i) {
     bool newest = true;
     for (unsigned j = 0; j < found && newest; ++j)
-      newest = scratch.list[j].pid != scratch.list[i].pid || scratch.list[j].timestamp_us < scratch.list[i].timestamp_us ||
+      newest = scratch.list[j].pid != scratch.list[i].pid ||
+               scratch.list[j].timestamp_us < scratch.list[i].timestamp_us ||
                (scratch.list[j].timestamp_us == scratch.list[i].timestamp_us && j >= i);
     if (!newest) continue;
     compute += scratch.list[i].sm;

@@ -1,6 +1,6 @@
-// Physical memory by handle (cuMemCreate) and the addresses it is mapped at. It lives until its last handle and its last
-// mapping are gone, in either order. Only memory on a device is charged: a location on the host names no device at all.
-// Book and driver change under one lock, so that a handle number used anew cannot be taken for the old one.
+// Physical memory by handle (cuMemCreate) and the addresses it is mapped at. It lives until its last handle and its
+// last mapping are gone, in either order. Only memory on a device is charged: a location on the host names no device at
+// all. Book and driver change under one lock, so that a handle number used anew cannot be taken for the old one.
 #include "guest/limiter/hooks/charge.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -46,8 +46,9 @@ TF_ENTRY(cuMemCreate, (CUmemGenericAllocationHandle * handle, std::size_t bytes,
   if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return TF_REAL(cuMemCreate)(handle, bytes, prop, flags);
   Device* device = device_of(prop->location.id);
   if (device == nullptr)
-    return prop->location.id >= 0 && prop->location.id < kMaxOrdinals ? CUDA_ERROR_INVALID_DEVICE
-                                                                      : TF_REAL(cuMemCreate)(handle, bytes, prop, flags);
+    return prop->location.id >= 0 && prop->location.id < kMaxOrdinals
+               ? CUDA_ERROR_INVALID_DEVICE
+               : TF_REAL(cuMemCreate)(handle, bytes, prop, flags);
   Attachment& attached = *attachment();
   if (!reserve(*device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   fault(FaultPoint::reserved);
@@ -164,7 +165,8 @@ TF_ENTRY(cuMemUnmap, (CUdeviceptr pointer, std::size_t bytes)) {
   for (bool found = true; found;) {
     found = false;
     attached->holdings.remove_if([&](const Holding& holding) {
-      if (found || holding.kind != Kind::mapping || holding.key < pointer || holding.key - pointer >= bytes) return false;
+      if (found || holding.kind != Kind::mapping || holding.key < pointer || holding.key - pointer >= bytes)
+        return false;
       mapping = holding;
       found = true;
       return true;

@@ -1,5 +1,5 @@
-// Stream-ordered memory. What counts is what a pool has reserved from the device, not what was asked of it: freed blocks
-// stay in the pool and are handed out again at no cost. So each allocation is charged the growth it caused.
+// Stream-ordered memory. What counts is what a pool has reserved from the device, not what was asked of it: freed
+// blocks stay in the pool and are handed out again at no cost. So each allocation is charged the growth it caused.
 #include "guest/limiter/hooks/charge.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -46,7 +46,7 @@ bool capturing(Attachment& attached, CUstream stream, bool own_stream) {
   if (attached.captures.load(std::memory_order_relaxed) == 0) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const auto ask = own_stream && driver().cuStreamIsCapturing_ptsz != nullptr ? driver().cuStreamIsCapturing_ptsz
-                                                                               : TF_REAL(cuStreamIsCapturing);
+                                                                              : TF_REAL(cuStreamIsCapturing);
   return ask(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
@@ -103,8 +103,8 @@ CUresult allocate_from(CUmemoryPool handle, std::size_t bytes, CUstream stream, 
   if (device == nullptr) return must_refuse() ? refusal() : call();
   Attachment& attached = *attachment();
   if (capturing(attached, stream, own_stream)) return call();  // becomes a node of a graph, charged when that runs
-  if (handle == nullptr && (driver().cuDeviceGetMemPool == nullptr ||
-                            driver().cuDeviceGetMemPool(&handle, device->ordinal) != CUDA_SUCCESS))
+  if (handle == nullptr &&
+      (driver().cuDeviceGetMemPool == nullptr || driver().cuDeviceGetMemPool(&handle, device->ordinal) != CUDA_SUCCESS))
     return call();
   Pool* pool = find_pool(attached, handle);
   if (pool == nullptr) pool = add_pool(attached, *device, handle);
@@ -122,20 +122,19 @@ CUresult allocate_from(CUmemoryPool handle, std::size_t bytes, CUstream stream, 
 
 }  // namespace
 
-#define TF_ALLOCATE(symbol, own_stream)                                                     \
-  TF_ENTRY(symbol, (CUdeviceptr * pointer, std::size_t bytes, CUstream stream)) {           \
-    return allocate_from(nullptr, bytes, stream, own_stream,                                \
-                         [&] { return TF_REAL(symbol)(pointer, bytes, stream); });          \
+#define TF_ALLOCATE(symbol, own_stream)                                                                                \
+  TF_ENTRY(symbol, (CUdeviceptr * pointer, std::size_t bytes, CUstream stream)) {                                      \
+    return allocate_from(nullptr, bytes, stream, own_stream, [&] { return TF_REAL(symbol)(pointer, bytes, stream); }); \
   }
 TF_ALLOCATE(cuMemAllocAsync, false)
 TF_ALLOCATE(cuMemAllocAsync_ptsz, true)
 #undef TF_ALLOCATE
 
-#define TF_ALLOCATE(symbol, own_stream)                                                                   \
-  TF_ENTRY(symbol, (CUdeviceptr * pointer, std::size_t bytes, CUmemoryPool pool, CUstream stream)) {      \
-    if (pool == nullptr) return TF_FORWARD(symbol, pointer, bytes, pool, stream);                         \
-    return allocate_from(pool, bytes, stream, own_stream,                                                 \
-                         [&] { return TF_REAL(symbol)(pointer, bytes, pool, stream); });                  \
+#define TF_ALLOCATE(symbol, own_stream)                                                              \
+  TF_ENTRY(symbol, (CUdeviceptr * pointer, std::size_t bytes, CUmemoryPool pool, CUstream stream)) { \
+    if (pool == nullptr) return TF_FORWARD(symbol, pointer, bytes, pool, stream);                    \
+    return allocate_from(pool, bytes, stream, own_stream,                                            \
+                         [&] { return TF_REAL(symbol)(pointer, bytes, pool, stream); });             \
   }
 TF_ALLOCATE(cuMemAllocFromPoolAsync, false)
 TF_ALLOCATE(cuMemAllocFromPoolAsync_ptsz, true)
@@ -154,7 +153,8 @@ TF_ENTRY(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props)) {
   Device* device = nullptr;
   if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
     device = device_of(props->location.id);
-    if (device == nullptr && props->location.id >= 0 && props->location.id < kMaxOrdinals) return CUDA_ERROR_INVALID_DEVICE;
+    if (device == nullptr && props->location.id >= 0 && props->location.id < kMaxOrdinals)
+      return CUDA_ERROR_INVALID_DEVICE;
   }
   const CUresult result = TF_REAL(cuMemPoolCreate)(pool, props);
   if (result != CUDA_SUCCESS || device == nullptr) return result;

@@ -75,34 +75,34 @@ TF_ENTRY(cuStreamDestroy_v2, (CUstream stream)) {
   return destroy(stream, [&] { return TF_REAL(cuStreamDestroy_v2)(stream); });
 }
 
-#define TF_CAPTURE(symbol, own_stream)                                                        \
-  TF_ENTRY(symbol, (CUstream stream)) {                                                       \
-    return begin(stream, own_stream, [&] { return TF_FORWARD(symbol, stream); });             \
+#define TF_CAPTURE(symbol, own_stream)                                            \
+  TF_ENTRY(symbol, (CUstream stream)) {                                           \
+    return begin(stream, own_stream, [&] { return TF_FORWARD(symbol, stream); }); \
   }
 TF_CAPTURE(cuStreamBeginCapture, false)
 TF_CAPTURE(cuStreamBeginCapture_ptsz, true)
 #undef TF_CAPTURE
 
-#define TF_CAPTURE(symbol, own_stream)                                                        \
-  TF_ENTRY(symbol, (CUstream stream, CUstreamCaptureMode mode)) {                             \
-    return begin(stream, own_stream, [&] { return TF_FORWARD(symbol, stream, mode); });       \
+#define TF_CAPTURE(symbol, own_stream)                                                  \
+  TF_ENTRY(symbol, (CUstream stream, CUstreamCaptureMode mode)) {                       \
+    return begin(stream, own_stream, [&] { return TF_FORWARD(symbol, stream, mode); }); \
   }
 TF_CAPTURE(cuStreamBeginCapture_v2, false)
 TF_CAPTURE(cuStreamBeginCapture_v2_ptsz, true)
 #undef TF_CAPTURE
 
-#define TF_CAPTURE(symbol, own_stream)                                                                                  \
-  TF_ENTRY(symbol, (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges,             \
-                    std::size_t count, CUstreamCaptureMode mode)) {                                                     \
-    return begin(stream, own_stream, [&] { return TF_FORWARD(symbol, stream, graph, nodes, edges, count, mode); });     \
+#define TF_CAPTURE(symbol, own_stream)                                                                              \
+  TF_ENTRY(symbol, (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges,         \
+                    std::size_t count, CUstreamCaptureMode mode)) {                                                 \
+    return begin(stream, own_stream, [&] { return TF_FORWARD(symbol, stream, graph, nodes, edges, count, mode); }); \
   }
 TF_CAPTURE(cuStreamBeginCaptureToGraph, false)
 TF_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true)
 #undef TF_CAPTURE
 
-#define TF_CAPTURE(symbol, own_stream)                                                        \
-  TF_ENTRY(symbol, (CUstream stream, CUgraph * graph)) {                                      \
-    return end(stream, own_stream, [&] { return TF_FORWARD(symbol, stream, graph); });        \
+#define TF_CAPTURE(symbol, own_stream)                                                 \
+  TF_ENTRY(symbol, (CUstream stream, CUgraph * graph)) {                               \
+    return end(stream, own_stream, [&] { return TF_FORWARD(symbol, stream, graph); }); \
   }
 TF_CAPTURE(cuStreamEndCapture, false)
 TF_CAPTURE(cuStreamEndCapture_ptsz, true)

@@ -11,9 +11,9 @@ namespace tensor_fusion::guest::limiter {
 namespace {
 
 struct RowData {
-  std::uint16_t name;      // offset in kNames
-  std::uint16_t real;      // offset in Driver or Nvml
-  std::int8_t priority;    // -1: not a hook
+  std::uint16_t name;    // offset in kNames
+  std::uint16_t real;    // offset in Driver or Nvml
+  std::int8_t priority;  // -1: not a hook
   bool nvml;
 };
 
@@ -38,8 +38,8 @@ constexpr std::array<RowData, kRows> make_rows() {
   std::size_t index = 0;
   std::size_t name = 0;
   const auto add = [&](std::size_t real, int priority, bool nvml) {
-    rows[index++] = {static_cast<std::uint16_t>(name), static_cast<std::uint16_t>(real), static_cast<std::int8_t>(priority),
-                     nvml};
+    rows[index++] = {static_cast<std::uint16_t>(name), static_cast<std::uint16_t>(real),
+                     static_cast<std::int8_t>(priority), nvml};
     while (kNames[name] != 0) ++name;
     ++name;
   };
@@ -71,7 +71,7 @@ constexpr bool equal(const char* left, const char* right) {
 }
 
 struct QueryData {
-  std::uint16_t base;     // offset in the texts of kQueries
+  std::uint16_t base;  // offset in the texts of kQueries
   std::uint16_t version;
   std::uint8_t flags;
   std::uint16_t row;
@@ -105,8 +105,9 @@ constexpr Queries make_queries() {
   for (const auto& symbol : cuda::kCudaSymbols) {
     const std::uint32_t found = find_row(symbol.exported);
     if (found == kNoRow) continue;
-    const std::uint64_t flags = symbol.flavour == cuda::StreamFlavour::kPlain ? CU_GET_PROC_ADDRESS_LEGACY_STREAM
-                                                                              : CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    const std::uint64_t flags = symbol.flavour == cuda::StreamFlavour::kPlain
+                                    ? CU_GET_PROC_ADDRESS_LEGACY_STREAM
+                                    : CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     queries.rows[index++] = {static_cast<std::uint16_t>(letters), static_cast<std::uint16_t>(symbol.version),
                              static_cast<std::uint8_t>(flags), static_cast<std::uint16_t>(found)};
     for (const char* letter = symbol.base; *letter != 0; ++letter) queries.texts[letters++] = *letter;
@@ -139,8 +140,8 @@ TableRow row(std::uint32_t index) {
   TableRow result;
   result.name = kNames + data.name;
   const std::int32_t distance = limiter_hook_distances[index];
-  result.hook = data.priority < 0 ? nullptr
-                                  : const_cast<char*>(reinterpret_cast<const char*>(limiter_hook_distances)) + distance;
+  result.hook =
+      data.priority < 0 ? nullptr : const_cast<char*>(reinterpret_cast<const char*>(limiter_hook_distances)) + distance;
   auto* base = data.nvml ? reinterpret_cast<char*>(&g_nvml) : reinterpret_cast<char*>(&g_driver);
   result.real = reinterpret_cast<void**>(base + data.real);
   result.priority = data.priority;

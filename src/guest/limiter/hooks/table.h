@@ -1,16 +1,16 @@
 #pragma once
-// The rows of table.inc at run time: name, hook, where the driver's own pointer is kept, and under which names, versions
-// and stream flavours cuGetProcAddress knows it. Read-only data without a single address in it: hooks are kept as
-// distances from the table, so nothing is relocated when the library is loaded into a program that never uses a GPU.
+// The rows of table.inc at run time: name, hook, where the driver's own pointer is kept, and under which names,
+// versions and stream flavours cuGetProcAddress knows it. Read-only data without a single address in it: hooks are kept
+// as distances from the table, so nothing is relocated when the library is loaded into a program that never uses a GPU.
 #include <cstdint>
 
 namespace tensor_fusion::guest::limiter {
 
 struct TableRow {
   const char* name;
-  void* hook;          // null: only called
-  void** real;         // the member of Driver (or of Nvml)
-  int priority;        // of hooks
+  void* hook;    // null: only called
+  void** real;   // the member of Driver (or of Nvml)
+  int priority;  // of hooks
   bool nvml;
 };
 

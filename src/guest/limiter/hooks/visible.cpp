@@ -18,7 +18,8 @@ bool begins(const char* whole, const char* part, std::size_t length) {
   return length > 4;
 }
 
-std::uint32_t granted_row(const contract::GrantPage& grant, std::uint32_t count, const char* entry, std::size_t length) {
+std::uint32_t granted_row(const contract::GrantPage& grant, std::uint32_t count, const char* entry,
+                          std::size_t length) {
   std::uint32_t number = 0;
   bool digits = length > 0 && length < 4;
   for (std::size_t i = 0; i < length && digits; ++i) {

@@ -8,7 +8,7 @@
 namespace tensor_fusion::guest::limiter {
 
 inline constexpr const char* kVisibleVariable = "CUDA_VISIBLE_DEVICES";
-using VisibleList = Text<contract::kMaxDevices * (contract::kUuidLength + 1) + 1>;
+using VisibleList = Text<contract::kMaxDevices*(contract::kUuidLength + 1) + 1>;
 
 VisibleList visible_list(const contract::GrantPage& grant, const char* asked);  // `asked` may be null
 void show_only_granted_devices();

@@ -22,9 +22,19 @@ TEST_P(Arm64, holds_the_limit_by_every_door) {
   TestSlice slice({{"GPU-00000000-0000-0000-0000-000000000000", 64 * kMiB, 0, true, 10000}});
   slice.start_hypervisor();
   Job asked;
-  asked.command = {"/usr/bin/qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", "-E", "LD_PRELOAD=" + kLibrary, "-E",
-                   "LD_LIBRARY_PATH=" + kFolder, "-E", "TENSOR_FUSION_SLICE=" + slice.directory(), kFolder + "/probe",
-                   GetParam(), "fill", std::to_string(kMiB)};
+  asked.command = {"/usr/bin/qemu-aarch64-static",
+                   "-L",
+                   "/usr/aarch64-linux-gnu",
+                   "-E",
+                   "LD_PRELOAD=" + kLibrary,
+                   "-E",
+                   "LD_LIBRARY_PATH=" + kFolder,
+                   "-E",
+                   "TENSOR_FUSION_SLICE=" + slice.directory(),
+                   kFolder + "/probe",
+                   GetParam(),
+                   "fill",
+                   std::to_string(kMiB)};
   asked.environment = {"PATH=/usr/bin"};
   const Outcome outcome = run(asked);
   ASSERT_EQ(outcome.status, 0) << outcome.out;

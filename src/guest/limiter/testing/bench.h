@@ -1,5 +1,6 @@
 #pragma once
-// What the benchmarks of the limiter share: the driver to measure on, and one run of the load program with or without it.
+// What the benchmarks of the limiter share: the driver to measure on, and one run of the load program with or without
+// it.
 #include <string>
 #include <vector>
 

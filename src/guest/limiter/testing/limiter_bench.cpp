@@ -33,7 +33,8 @@ double per_call(const BenchDriver& driver, const TestSlice* slice, const char* w
   return (full - brief) / (kLong - kShort);
 }
 
-double cpu_ns(const BenchDriver& driver, const TestSlice* slice, const char* what, const char* count, const char* threads) {
+double cpu_ns(const BenchDriver& driver, const TestSlice* slice, const char* what, const char* count,
+              const char* threads) {
   double best = 0;
   for (int attempt = 0; attempt < 5; ++attempt) {
     const Outcome outcome = run(load(driver, slice, {what, count, threads}));
@@ -55,8 +56,8 @@ int main() {
 
   const double plain = per_call(driver, nullptr, "launches");
   const double unlimited = per_call(driver, &free_slice, "launches");
-  // Markers are read by the clock, and callgrind slows the program but not the clock: a busy machine makes it read more of
-  // them per launch. The least of three runs is still above what happens at full speed.
+  // Markers are read by the clock, and callgrind slows the program but not the clock: a busy machine makes it read more
+  // of them per launch. The least of three runs is still above what happens at full speed.
   double limited = 0;
   for (int attempt = 0; driver.simulated() && attempt < 3; ++attempt) {
     const double once = per_call(driver, &limited_slice, "launches");

@@ -58,8 +58,9 @@ CUcontext start() {
 void launches(CUcontext context, std::size_t count, std::size_t thread_count) {
   const auto load = find<CUmodule*, const void*>("cuModuleLoadData");
   const auto get = find<CUfunction*, CUmodule, const char*>("cuModuleGetFunction");
-  const auto launch = find<CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**,
-                           void**>("cuLaunchKernel");
+  const auto launch =
+      find<CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**>(
+          "cuLaunchKernel");
   const auto set = find<CUcontext>("cuCtxSetCurrent");
   const auto make = find<CUstream*, unsigned>("cuStreamCreate");
   const auto wait = find<>("cuCtxSynchronize");
@@ -97,7 +98,8 @@ void allocs(std::size_t count) {
     check(allocate(&pointer, 4096), "cuMemAlloc");
     check(release(pointer), "cuMemFree");
   }
-  std::printf("cpu_ns=%.1f\n", static_cast<double>(now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / static_cast<double>(count));
+  std::printf("cpu_ns=%.1f\n",
+              static_cast<double>(now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / static_cast<double>(count));
 }
 
 void show_uuid() {

@@ -27,8 +27,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr*, std::size_t);
 CUresult cuMemFree_v2(CUdeviceptr);
 CUresult cuMemGetInfo_v2(std::size_t*, std::size_t*);
 CUresult cuDeviceTotalMem_v2(std::size_t*, CUdevice);
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**,
-                        void**);
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                        void**, void**);
 }
 
 namespace {
@@ -95,7 +95,8 @@ void fill(std::size_t bytes) {
   std::vector<CUdeviceptr> held;
   CUdeviceptr pointer = 0;
   CUresult result;
-  while ((result = FIND(cuMemAlloc_v2)(&pointer, bytes)) == CUDA_SUCCESS && held.size() < 1'000'000) held.push_back(pointer);
+  while ((result = FIND(cuMemAlloc_v2)(&pointer, bytes)) == CUDA_SUCCESS && held.size() < 1'000'000)
+    held.push_back(pointer);
   std::printf("count=%zu refused=%d\n", held.size(), result);
   show_info();
   for (const CUdeviceptr one : held) FIND(cuMemFree_v2)(one);
@@ -117,21 +118,21 @@ int main(int count, char** arguments) {
   if (g_library == nullptr) return 4;
 
   if (command == "homes") {
-    std::printf("link=%s dlsym=%s dlvsym=%s proc=%s own=%s lookup=%s default=%s curl=%s\n",
-                home_of(reinterpret_cast<void*>(&cuMemAlloc_v2)).c_str(),
-                home_of(dlsym(g_library, "cuMemAlloc_v2")).c_str(),
-                home_of(dlvsym(g_library, "cuMemAlloc_v2", "NONE")).c_str(), home_of(by_proc("cuMemAlloc_v2", 0)).c_str(),
-                home_of(by_proc("cuLaunchKernel", CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)).c_str(),
-                home_of(dlsym(RTLD_DEFAULT, "dlsym")).c_str(), home_of(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2")).c_str(),
-                home_of(dlsym(g_library, "curl_easy_init")).c_str());
+    std::printf(
+        "link=%s dlsym=%s dlvsym=%s proc=%s own=%s lookup=%s default=%s curl=%s\n",
+        home_of(reinterpret_cast<void*>(&cuMemAlloc_v2)).c_str(), home_of(dlsym(g_library, "cuMemAlloc_v2")).c_str(),
+        home_of(dlvsym(g_library, "cuMemAlloc_v2", "NONE")).c_str(), home_of(by_proc("cuMemAlloc_v2", 0)).c_str(),
+        home_of(by_proc("cuLaunchKernel", CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)).c_str(),
+        home_of(dlsym(RTLD_DEFAULT, "dlsym")).c_str(), home_of(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2")).c_str(),
+        home_of(dlsym(g_library, "curl_easy_init")).c_str());
     return 0;
   }
   if (command == "early") {
     // Calls that come before cuInit are the driver's to refuse, and must not spoil what follows.
     CUdeviceptr pointer = 0;
     std::size_t bytes = 0;
-    std::printf("early_alloc=%d early_free=%d early_info=%d\n", FIND(cuMemAlloc_v2)(&pointer, 512), FIND(cuMemFree_v2)(512),
-                FIND(cuMemGetInfo_v2)(&bytes, &bytes));
+    std::printf("early_alloc=%d early_free=%d early_info=%d\n", FIND(cuMemAlloc_v2)(&pointer, 512),
+                FIND(cuMemFree_v2)(512), FIND(cuMemGetInfo_v2)(&bytes, &bytes));
     start(0);
     fill(argument(3, 1 << 20));
   } else if (command == "fill") {
@@ -148,7 +149,8 @@ int main(int count, char** arguments) {
     for (std::size_t i = 0; i < argument(3, 1); ++i)
       result = launch(reinterpret_cast<CUfunction>(8), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
     const auto launches = reinterpret_cast<std::uint64_t (*)(int)>(dlsym(g_library, "stub_launches"));
-    std::printf("launch=%d plain=%llu own=%llu\n", result, launches ? static_cast<unsigned long long>(launches(0)) : 0ull,
+    std::printf("launch=%d plain=%llu own=%llu\n", result,
+                launches ? static_cast<unsigned long long>(launches(0)) : 0ull,
                 launches ? static_cast<unsigned long long>(launches(1)) : 0ull);
   } else if (command == "fork") {
     // The child is a process of its own: it holds nothing yet, and what it takes is its own.
@@ -195,9 +197,12 @@ int main(int count, char** arguments) {
           if ((seed >> 33) % 2 == 0 || held.empty()) {
             CUdeviceptr pointer = 0;
             const CUresult result = FIND(cuMemAlloc_v2)(&pointer, (seed >> 40) % (8 << 20) + 1);
-            if (result == CUDA_SUCCESS) held.push_back(pointer);
-            else if (result == CUDA_ERROR_OUT_OF_MEMORY) refused.fetch_add(1);
-            else wrong.fetch_add(1);
+            if (result == CUDA_SUCCESS)
+              held.push_back(pointer);
+            else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+              refused.fetch_add(1);
+            else
+              wrong.fetch_add(1);
           } else {
             if (FIND(cuMemFree_v2)(held.back()) != CUDA_SUCCESS) wrong.fetch_add(1);
             held.pop_back();

@@ -111,7 +111,8 @@ void TestSlice::reap() {
   const std::uint64_t now = os::monotonic_ns();
   for (std::uint32_t slot = 0; slot < claim_->process_high && slot < contract::kMaxProcesses; ++slot) {
     contract::ClaimProcess& process = claim_->processes[slot];
-    const bool dead = process.state.load() == contract::kSlotLive && !may_be_alive(process.pid.load(), process.start_ticks.load());
+    const bool dead =
+        process.state.load() == contract::kSlotLive && !may_be_alive(process.pid.load(), process.start_ticks.load());
     if (!dead) {
       first_seen_dead[slot] = 0;
     } else if (first_seen_dead[slot] == 0) {
@@ -164,7 +165,8 @@ Outcome run(const Job& asked) {
   Outcome outcome;
   if (failed == 0) {
     char bytes[4096];
-    for (ssize_t count; (count = read(pipe_ends[0], bytes, sizeof bytes)) > 0;) outcome.out.append(bytes, static_cast<std::size_t>(count));
+    for (ssize_t count; (count = read(pipe_ends[0], bytes, sizeof bytes)) > 0;)
+      outcome.out.append(bytes, static_cast<std::size_t>(count));
     int status = 0;
     waitpid(child, &status, 0);
     outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);

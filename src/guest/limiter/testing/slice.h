@@ -1,6 +1,6 @@
 #pragma once
-// A slice for tests and benchmarks: a directory with grant, claim and bell, and a small stand-in for the hypervisor that
-// keeps the heartbeat going and returns the slots of processes that have ended. Not part of the library.
+// A slice for tests and benchmarks: a directory with grant, claim and bell, and a small stand-in for the hypervisor
+// that keeps the heartbeat going and returns the slots of processes that have ended. Not part of the library.
 #include <atomic>
 #include <filesystem>
 #include <string>
@@ -14,7 +14,7 @@ namespace tensor_fusion::guest::limiter::testing {
 
 struct GrantedDevice {
   std::string uuid;
-  std::uint64_t memory_limit_bytes = 0;         // 0 = unlimited
+  std::uint64_t memory_limit_bytes = 0;  // 0 = unlimited
   std::uint64_t context_overhead_bytes = 0;
   bool compute_unlimited = true;
   std::uint32_t limit_share = 10000;
@@ -48,14 +48,14 @@ class TestSlice {
 
 // Runs a program with the limiter preloaded into it and returns its exit status and standard output.
 struct Outcome {
-  int status = -1;   // exit code, or 1000 + signal
+  int status = -1;  // exit code, or 1000 + signal
   std::string out;
-  std::string value(const std::string& key) const;            // of "key=value" in out, empty when absent
+  std::string value(const std::string& key) const;  // of "key=value" in out, empty when absent
   std::uint64_t number(const std::string& key) const;
 };
 struct Job {
   std::vector<std::string> command;
-  std::vector<std::string> environment;   // the whole of it
+  std::vector<std::string> environment;  // the whole of it
 };
 Outcome run(const Job& run);
 

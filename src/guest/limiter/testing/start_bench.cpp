@@ -73,7 +73,8 @@ int main(int count, char** arguments) {
   }
   const double plain_us = median(plain);
   const double preloaded_us = median(preloaded);
-  std::printf("/bin/true: %.0f us plain, %.0f us preloaded (medians of %d alternating pairs)\n", plain_us, preloaded_us, pairs);
+  std::printf("/bin/true: %.0f us plain, %.0f us preloaded (medians of %d alternating pairs)\n", plain_us, preloaded_us,
+              pairs);
 
   const BenchDriver driver;
   TestSlice slice({{driver.uuid(), 60ull << 30, 64 << 20, true, 10000}});

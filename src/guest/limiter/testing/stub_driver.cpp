@@ -1,5 +1,5 @@
-// A driver of a few functions and no device: enough to test the three front doors and the ledger where the simulated GPU
-// is not built (another architecture), and to test a driver that lacks most of the table. Memory is only counted.
+// A driver of a few functions and no device: enough to test the three front doors and the ledger where the simulated
+// GPU is not built (another architecture), and to test a driver that lacks most of the table. Memory is only counted.
 // Environment: STUB_DEVICES (1), STUB_MEMORY bytes per device (1 GiB), STUB_OVERHEAD bytes per context (0).
 #include <atomic>
 #include <cstdlib>
@@ -177,15 +177,28 @@ struct Exported {
   const char* name;
   void* function;
 };
-#define STUB_EXPORTED(symbol) Exported{#symbol, reinterpret_cast<void*>(&symbol)}
-const Exported kExported[] = {
-    STUB_EXPORTED(cuInit), STUB_EXPORTED(cuDriverGetVersion), STUB_EXPORTED(cuDeviceGetCount), STUB_EXPORTED(cuDeviceGet),
-    STUB_EXPORTED(cuDeviceGetUuid_v2), STUB_EXPORTED(cuDeviceTotalMem_v2), STUB_EXPORTED(cuCtxCreate_v2),
-    STUB_EXPORTED(cuCtxDestroy_v2), STUB_EXPORTED(cuCtxSetCurrent), STUB_EXPORTED(cuCtxGetCurrent),
-    STUB_EXPORTED(cuCtxGetDevice), STUB_EXPORTED(cuDevicePrimaryCtxRetain), STUB_EXPORTED(cuDevicePrimaryCtxGetState),
-    STUB_EXPORTED(cuDevicePrimaryCtxRelease_v2), STUB_EXPORTED(cuMemAlloc_v2), STUB_EXPORTED(cuMemFree_v2),
-    STUB_EXPORTED(cuMemGetInfo_v2), STUB_EXPORTED(cuLaunchKernel), STUB_EXPORTED(cuLaunchKernel_ptsz),
-    STUB_EXPORTED(cuGetProcAddress_v2)};
+#define STUB_EXPORTED(symbol) \
+  Exported { #symbol, reinterpret_cast<void*>(&symbol) }
+const Exported kExported[] = {STUB_EXPORTED(cuInit),
+                              STUB_EXPORTED(cuDriverGetVersion),
+                              STUB_EXPORTED(cuDeviceGetCount),
+                              STUB_EXPORTED(cuDeviceGet),
+                              STUB_EXPORTED(cuDeviceGetUuid_v2),
+                              STUB_EXPORTED(cuDeviceTotalMem_v2),
+                              STUB_EXPORTED(cuCtxCreate_v2),
+                              STUB_EXPORTED(cuCtxDestroy_v2),
+                              STUB_EXPORTED(cuCtxSetCurrent),
+                              STUB_EXPORTED(cuCtxGetCurrent),
+                              STUB_EXPORTED(cuCtxGetDevice),
+                              STUB_EXPORTED(cuDevicePrimaryCtxRetain),
+                              STUB_EXPORTED(cuDevicePrimaryCtxGetState),
+                              STUB_EXPORTED(cuDevicePrimaryCtxRelease_v2),
+                              STUB_EXPORTED(cuMemAlloc_v2),
+                              STUB_EXPORTED(cuMemFree_v2),
+                              STUB_EXPORTED(cuMemGetInfo_v2),
+                              STUB_EXPORTED(cuLaunchKernel),
+                              STUB_EXPORTED(cuLaunchKernel_ptsz),
+                              STUB_EXPORTED(cuGetProcAddress_v2)};
 
 }  // namespace
 

@@ -22,7 +22,9 @@ class VisibleDevices : public ::testing::Test {
   std::unique_ptr<contract::GrantPage> grant = std::make_unique<contract::GrantPage>();
 };
 
-TEST_F(VisibleDevices, without_a_wish_holds_all_that_is_granted) { EXPECT_EQ(list(nullptr), one(0) + "," + one(1) + "," + one(2)); }
+TEST_F(VisibleDevices, without_a_wish_holds_all_that_is_granted) {
+  EXPECT_EQ(list(nullptr), one(0) + "," + one(1) + "," + one(2));
+}
 
 TEST_F(VisibleDevices, numbers_count_the_granted_devices) {
   EXPECT_EQ(list("1"), one(1));
