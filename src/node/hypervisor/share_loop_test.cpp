@@ -1,0 +1,210 @@
+// The share loop on pages in memory, driven by hand: time is an argument.
+#include "node/hypervisor/share_loop.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+#include <random>
+
+#include "node/hypervisor/share_claims.h"
+#include "system/clock.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+
+template <class T>
+struct Mapped {
+  T* page = static_cast<T*>(
+      ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  Mapped() = default;
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() { ::munmap(page, sizeof(T)); }
+};
+
+struct FakeTenant {
+  Mapped<contract::GrantPage> grant;
+  Mapped<contract::ClaimPage> claim;
+  int bell[2] = {-1, -1};
+  FakeTenant() {
+    EXPECT_EQ(::pipe2(bell, O_NONBLOCK | O_CLOEXEC), 0);
+    claim.page->process_high = 1;
+    claim.page->processes[0].state = contract::kSlotLive;
+    claim.page->processes[0].pid = 100;
+  }
+  ~FakeTenant() {
+    ::close(bell[0]);
+    ::close(bell[1]);
+  }
+  ShareTenant tenant(std::uint32_t request, std::uint32_t limit, std::uint32_t device = 0) {
+    ShareTenant result;
+    result.grant = grant.page;
+    result.claim = claim.page;
+    result.bell = bell[0];
+    result.devices.push_back({.slot = 0, .device = device, .request = request, .limit = limit});
+    return result;
+  }
+  contract::ClaimProcessDevice& row() { return claim.page->processes[0].devices[0]; }
+  void ring() { EXPECT_EQ(::write(bell[1], "!", 1), 1); }
+  void block() {
+    row().blocked = 1;
+    ring();
+  }
+  bool admitted() const { return (grant.page->devices[0].gate & contract::kGateAdmitted) != 0; }
+};
+
+TEST(ShareLoop, admits_one_tenant_of_a_device_and_hands_over) {
+  FakeTenant a, b;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(5000, 10000));
+  loop.add_tenant(2, b.tenant(5000, 10000));
+  a.block();
+  b.block();
+  unsigned turns[2] = {0, 0};
+  std::uint64_t now = system::monotonic_ns();
+  for (int step = 0; step < 2000; ++step) {
+    now += 200'000;
+    for (FakeTenant* each : {&a, &b}) {
+      if (!each->admitted()) continue;
+      each->row().launched_ns += 200'000;
+      each->row().progress_ns = now + 200'000;
+    }
+    loop.run_once(now);
+    EXPECT_FALSE(a.admitted() && b.admitted());
+    turns[0] += a.admitted() ? 1 : 0;
+    turns[1] += b.admitted() ? 1 : 0;
+  }
+  EXPECT_GT(turns[0], 700u);
+  EXPECT_GT(turns[1], 700u);
+}
+
+TEST(ShareLoop, keeps_devices_apart) {
+  FakeTenant a, b;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(3000, 3000, 0));
+  loop.add_tenant(2, b.tenant(3000, 3000, 1));
+  a.block();
+  b.block();
+  loop.run_once(system::monotonic_ns() + kMs);
+  EXPECT_TRUE(a.admitted());
+  EXPECT_TRUE(b.admitted());
+}
+
+TEST(ShareLoop, opens_the_gate_of_a_lone_unlimited_tenant_and_shuts_it_when_another_comes) {
+  FakeTenant a, b;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(3000, 10000));
+  loop.run_once(system::monotonic_ns() + kMs);
+  EXPECT_NE(a.grant.page->devices[0].flags & contract::kComputeUnlimited, 0u);
+  loop.add_tenant(2, b.tenant(3000, 10000));
+  loop.run_once(system::monotonic_ns() + 2 * kMs);
+  EXPECT_EQ(a.grant.page->devices[0].flags & contract::kComputeUnlimited, 0u);
+}
+
+TEST(ShareLoop, beats_and_says_when_it_is_due) {
+  FakeTenant a;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(3000, 3000));
+  const std::uint64_t now = system::monotonic_ns() + 100 * kMs;
+  const std::uint64_t due = loop.run_once(now);
+  EXPECT_EQ(a.grant.page->heartbeat_ns.load(), now);
+  EXPECT_LE(due, now + contract::kHeartbeatPeriodNs);
+}
+
+TEST(ShareLoop, a_flood_of_rings_is_not_heard_for_long) {
+  FakeTenant a, b;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(5000, 10000));
+  loop.add_tenant(2, b.tenant(5000, 10000));
+  std::uint64_t now = system::monotonic_ns() + kMs;
+  for (int i = 0; i < 5000; ++i) {
+    a.ring();
+    loop.run_once(now += 1000);
+  }
+  EXPECT_LT(loop.passes(), 3000u);
+  b.block();
+  loop.run_once(now += 1000);
+  EXPECT_TRUE(b.admitted()) << "the neighbour is heard";
+}
+
+TEST(ShareLoop, tells_when_a_ring_was_about_more_than_compute) {
+  FakeTenant a;
+  ShareLoop loop;
+  const int notify = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  ShareTenant tenant = a.tenant(3000, 3000);
+  tenant.notify = notify;
+  loop.add_tenant(1, tenant);
+  std::uint64_t now = system::monotonic_ns() + kMs;
+  loop.run_once(now);
+  std::uint64_t count = 0;
+  static_cast<void>(!::read(notify, &count, sizeof count));
+  a.ring();
+  loop.run_once(now += kMs);
+  EXPECT_LT(::read(notify, &count, sizeof count), 0) << "nothing but a bell";
+  a.row().settle_request = 7;
+  a.ring();
+  loop.run_once(now += kMs);
+  EXPECT_EQ(::read(notify, &count, sizeof count), 8);
+  ::close(notify);
+}
+
+TEST(ShareClaims, never_decreases_when_a_process_dies_or_its_slot_is_taken_anew) {
+  FakeTenant a;
+  ShareClaims claims;
+  std::vector<pool::ShareStretch> stretches;
+  claims.read(*a.claim.page, 0, kMs, stretches);
+  a.row().launched_ns = 5 * kMs;
+  EXPECT_EQ(claims.read(*a.claim.page, 0, 2 * kMs, stretches).launched_ns, 5 * kMs);
+  a.claim.page->processes[0].state = contract::kSlotFree;
+  EXPECT_EQ(claims.read(*a.claim.page, 0, 3 * kMs, stretches).launched_ns, 5 * kMs);
+  a.row().launched_ns = 2 * kMs;
+  a.claim.page->processes[0].pid = 101;
+  a.claim.page->processes[0].state = contract::kSlotLive;
+  EXPECT_EQ(claims.read(*a.claim.page, 0, 4 * kMs, stretches).launched_ns, 7 * kMs);
+}
+
+TEST(ShareClaims, what_stood_there_before_is_not_charged_again) {
+  FakeTenant a;
+  a.row().launched_ns = 900 * kMs;
+  a.row().marker_count = 20;
+  ShareClaims claims;
+  std::vector<pool::ShareStretch> stretches;
+  EXPECT_EQ(claims.read(*a.claim.page, 0, kMs, stretches).launched_ns, 0u);
+  EXPECT_TRUE(stretches.empty());
+}
+
+TEST(ShareLoop, survives_pages_full_of_noise) {
+  FakeTenant liar, honest;
+  ShareLoop loop;
+  loop.add_tenant(1, liar.tenant(5000, 10000));
+  loop.add_tenant(2, honest.tenant(5000, 10000));
+  std::mt19937_64 random(5);
+  std::uint64_t now = system::monotonic_ns();
+  honest.block();
+  std::uint64_t held = 0;
+  for (int step = 0; step < 3000; ++step) {
+    now += 200'000;
+    auto* words = reinterpret_cast<std::uint64_t*>(&liar.row());
+    for (std::size_t i = 0; i < sizeof(contract::ClaimProcessDevice) / 8; ++i) {
+      __atomic_store_n(&words[i], random() >> (random() % 64), __ATOMIC_RELAXED);
+    }
+    liar.claim.page->process_high = static_cast<std::uint32_t>(random());
+    liar.ring();
+    if (honest.admitted()) {
+      honest.row().launched_ns += 200'000;
+      honest.row().progress_ns = now + 200'000;
+      held += 200'000;
+    }
+    loop.run_once(now);
+  }
+  EXPECT_GE(held, 3000ull * 200'000 * 35 / 100);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor
