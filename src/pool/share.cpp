@@ -246,7 +246,9 @@ void Arbiter::collect(std::uint64_t until) {
 void Arbiter::divide() {
   const std::size_t width = columns_.size();
   // A flood of markers is not worth the turns: its author gets the even division.
-  const int turns = cells_.size() > 8192 ? 0 : 12;
+  bool overlaps = false;
+  for (const Row& row : rows_) overlaps = overlaps || !row.stretch->alone;
+  const int turns = !overlaps || cells_.size() > 8192 ? 0 : 12;
   for (int turn = 0; turn <= turns; ++turn) {
     if (turn > 0) {
       for (std::size_t row = 0; row < rows_.size(); ++row) {

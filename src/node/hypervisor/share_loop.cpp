@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <map>
 #include <mutex>
@@ -36,6 +37,7 @@ constexpr std::uint64_t kManyGridNs = 250'000;
 constexpr std::uint64_t kQuietNs = 20'000'000;  // what cannot change without a ring is read again after this
 constexpr std::uint64_t kFloodWindowNs = 100'000'000;
 constexpr unsigned kRingsPerWindow = 1000;  // more is a flood: that tenant's bell is deaf for the rest of it
+constexpr int kEvents = 64;
 constexpr std::uint64_t kWakeToken = 0, kTimerToken = 1, kFirstTenantToken = 2;
 
 void wake_all(const std::atomic<std::uint32_t>& word) {
@@ -94,6 +96,7 @@ struct ShareLoop::State {
   std::uint64_t heartbeat_ns = 0;
   std::uint64_t heartbeat_period_ns = kHeartbeatNs;
   std::uint64_t passes = 0;
+  bool precise_wait = true;
   std::atomic<std::uint64_t> cpu{0};
   std::atomic<bool> stopping{false};
   std::thread thread;
@@ -113,6 +116,8 @@ struct ShareLoop::State {
   void beat(std::uint64_t now);
   void announce(Tenant& tenant);
   void drain(std::uint64_t now);
+  void handle(const epoll_event* events, int count, std::uint64_t now);
+  int sleep(epoll_event* events, std::uint64_t due, std::uint64_t now);
   std::uint64_t run(std::uint64_t now);
   void loop();
 };
@@ -241,8 +246,11 @@ void ShareLoop::State::ring(Tenant& tenant, std::uint64_t now) {
 }
 
 void ShareLoop::State::drain(std::uint64_t now) {
-  epoll_event events[64];
-  const int count = ::epoll_wait(epoll.get(), events, 64, 0);
+  epoll_event events[kEvents];
+  handle(events, ::epoll_wait(epoll.get(), events, kEvents, 0), now);
+}
+
+void ShareLoop::State::handle(const epoll_event* events, int count, std::uint64_t now) {
   for (int i = 0; i < count; ++i) {
     const std::uint64_t token = events[i].data.u64;
     std::uint64_t sink = 0;
@@ -256,8 +264,23 @@ void ShareLoop::State::drain(std::uint64_t now) {
   }
 }
 
+// Sleeps until something rings or `due` has come; returns what rang. One system call where the kernel can (5.11).
+int ShareLoop::State::sleep(epoll_event* events, std::uint64_t due, std::uint64_t now) {
+  const std::uint64_t wait = due > now ? due - now : 0;
+  if (precise_wait) {
+    const timespec time{static_cast<time_t>(wait / 1'000'000'000), static_cast<long>(wait % 1'000'000'000)};
+    const long count = ::syscall(SYS_epoll_pwait2, epoll.get(), events, kEvents, &time, nullptr, 0);
+    if (count >= 0 || errno == EINTR) return count < 0 ? 0 : static_cast<int>(count);
+    precise_wait = false;
+  }
+  itimerspec when{};
+  when.it_value.tv_sec = static_cast<time_t>(due / 1'000'000'000);
+  when.it_value.tv_nsec = static_cast<long>(due % 1'000'000'000);
+  ::timerfd_settime(timer.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+  return ::epoll_wait(epoll.get(), events, kEvents, 1000);
+}
+
 std::uint64_t ShareLoop::State::run(std::uint64_t now) {
-  drain(now);
   for (auto& [ordinal, device] : devices) {
     if (device.due <= now) pass(device, now);
   }
@@ -277,19 +300,18 @@ void ShareLoop::State::loop() {
   if (::pthread_setschedparam(::pthread_self(), SCHED_RR, &parameters) != 0) {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), -11);
   }
-  while (!stopping.load()) {
-    std::uint64_t due = 0;
+  epoll_event events[kEvents];
+  int count = 0;
+  for (unsigned turn = 0; !stopping.load(); ++turn) {
+    std::uint64_t due = 0, now = 0;
     {
       const std::lock_guard lock(mutex);
-      due = run(system::monotonic_ns());
+      now = system::monotonic_ns();
+      handle(events, count, now);
+      due = run(now);
     }
-    cpu.store(system::thread_cpu_ns(), kRelaxed);
-    itimerspec when{};
-    when.it_value.tv_sec = static_cast<time_t>(due / 1'000'000'000);
-    when.it_value.tv_nsec = static_cast<long>(due % 1'000'000'000);
-    ::timerfd_settime(timer.get(), TFD_TIMER_ABSTIME, &when, nullptr);
-    epoll_event event;
-    ::epoll_wait(epoll.get(), &event, 1, 1000);
+    if (turn % 64 == 0) cpu.store(system::thread_cpu_ns(), kRelaxed);
+    count = sleep(events, due, system::monotonic_ns());
   }
 }
 
@@ -408,6 +430,7 @@ int ShareLoop::wait_fd() const { return state_->epoll.get(); }
 
 std::uint64_t ShareLoop::run_once(std::uint64_t now_ns) {
   const std::lock_guard lock(state_->mutex);
+  state_->drain(now_ns);
   return state_->run(now_ns);
 }
 
