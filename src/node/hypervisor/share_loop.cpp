@@ -37,6 +37,7 @@ constexpr std::uint64_t kManyGridNs = 250'000;
 constexpr std::uint64_t kQuietNs = 20'000'000;  // what cannot change without a ring is read again after this
 constexpr std::uint64_t kFloodWindowNs = 100'000'000;
 constexpr unsigned kRingsPerWindow = 1000;  // more is a flood: that tenant's bell is deaf for the rest of it
+constexpr std::uint64_t kTogetherNs = 50'000;  // devices due so soon are decided in one wake
 constexpr int kEvents = 64;
 constexpr std::uint64_t kWakeToken = 0, kTimerToken = 1, kFirstTenantToken = 2;
 
@@ -282,7 +283,7 @@ int ShareLoop::State::sleep(epoll_event* events, std::uint64_t due, std::uint64_
 
 std::uint64_t ShareLoop::State::run(std::uint64_t now) {
   for (auto& [ordinal, device] : devices) {
-    if (device.due <= now) pass(device, now);
+    if (device.due <= now + kTogetherNs) pass(device, now);
   }
   if (now >= heartbeat_ns + heartbeat_period_ns) beat(now);
   std::uint64_t due = heartbeat_ns + heartbeat_period_ns;
