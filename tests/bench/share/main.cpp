@@ -56,7 +56,7 @@ struct Row {
 
 struct Bench {
   Paths paths;
-  unsigned windows = 5;
+  unsigned windows = 4;
   std::string only;
   bool wanted(const std::string& name) const { return only.empty() || name.find(only) != std::string::npos; }
 
