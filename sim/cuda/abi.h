@@ -19,20 +19,20 @@ enum class Flavour : std::uint8_t { legacy, per_thread };
 
 #define TF_API(name, params) extern "C" __attribute__((visibility("default"))) CUresult name params
 
-#define TF_TWIN_API(name, twin, params, ...)                        \
-  TF_API(name, params) {                                            \
-    [[maybe_unused]] constexpr Flavour kFlavour = Flavour::legacy;  \
-    __VA_ARGS__                                                     \
-  }                                                                 \
-  TF_API(twin, params) {                                            \
+#define TF_TWIN_API(name, twin, params, ...)                           \
+  TF_API(name, params) {                                               \
+    [[maybe_unused]] constexpr Flavour kFlavour = Flavour::legacy;     \
+    __VA_ARGS__                                                        \
+  }                                                                    \
+  TF_API(twin, params) {                                               \
     [[maybe_unused]] constexpr Flavour kFlavour = Flavour::per_thread; \
-    __VA_ARGS__                                                     \
+    __VA_ARGS__                                                        \
   }
 #define TF_STREAM_API(name, params, ...) TF_TWIN_API(name, name##_ptsz, params, __VA_ARGS__)
 #define TF_BLOCKING_API(name, params, ...) TF_TWIN_API(name, name##_ptds, params, __VA_ARGS__)
 
 // Leaves the function with the code unless it is success.
-#define TF_TRY(expression)                                                             \
-  do {                                                                                 \
+#define TF_TRY(expression)                                                                    \
+  do {                                                                                        \
     if (const CUresult tf_result = (expression); tf_result != CUDA_SUCCESS) return tf_result; \
   } while (false)

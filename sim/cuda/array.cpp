@@ -21,13 +21,16 @@ std::uint64_t element_bytes(CUarray_format format, unsigned channels) {
   if (channels != 1 && channels != 2 && channels != 4) return 0;
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8: return channels;
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return channels;
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF: return std::uint64_t{2} * channels;
+    case CU_AD_FORMAT_HALF:
+      return std::uint64_t{2} * channels;
     case CU_AD_FORMAT_UNSIGNED_INT32:
     case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT: return std::uint64_t{4} * channels;
+    case CU_AD_FORMAT_FLOAT:
+      return std::uint64_t{4} * channels;
   }
   return 0;
 }
@@ -36,10 +39,13 @@ std::uint64_t Array::pitch() const { return shape.Width * element_bytes(shape.Fo
 
 CUresult Array::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& shape, std::shared_ptr<Array>& out) {
   constexpr std::size_t kWidest = 131072, kDeepest = 16384;
-  if (shape.Width == 0 || shape.Width > kWidest || shape.Height > kWidest || shape.Depth > kDeepest) return CUDA_ERROR_INVALID_VALUE;
+  if (shape.Width == 0 || shape.Width > kWidest || shape.Height > kWidest || shape.Depth > kDeepest)
+    return CUDA_ERROR_INVALID_VALUE;
   if (element_bytes(shape.Format, shape.NumChannels) == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (shape.Depth != 0 && shape.Height == 0 && (shape.Flags & CUDA_ARRAY3D_LAYERED) == 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((shape.Flags & CUDA_ARRAY3D_CUBEMAP) != 0 && (shape.Depth % 6 != 0 || shape.Depth == 0 || shape.Width != shape.Height))
+  if (shape.Depth != 0 && shape.Height == 0 && (shape.Flags & CUDA_ARRAY3D_LAYERED) == 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  if ((shape.Flags & CUDA_ARRAY3D_CUBEMAP) != 0 &&
+      (shape.Depth % 6 != 0 || shape.Depth == 0 || shape.Width != shape.Height))
     return CUDA_ERROR_INVALID_VALUE;
   auto array = std::make_shared<Array>(shape);
   array->device = &context.device();
@@ -90,22 +96,27 @@ CUresult requirements(const std::vector<std::shared_ptr<Array>>& levels, CUDA_AR
 }
 
 template <typename Descriptor>
-CUDA_ARRAY3D_DESCRIPTOR widened(const Descriptor& flat) { return {flat.Width, flat.Height, 0, flat.Format, flat.NumChannels, 0}; }
+CUDA_ARRAY3D_DESCRIPTOR widened(const Descriptor& flat) {
+  return {flat.Width, flat.Height, 0, flat.Format, flat.NumChannels, 0};
+}
 
 }  // namespace
 
-TF_API(cuArrayCreate_v2, (CUarray* out, const CUDA_ARRAY_DESCRIPTOR* shape)) {
+TF_API(cuArrayCreate_v2, (CUarray * out, const CUDA_ARRAY_DESCRIPTOR* shape)) {
   const CUDA_ARRAY3D_DESCRIPTOR wide = shape != nullptr ? widened(*shape) : CUDA_ARRAY3D_DESCRIPTOR{};
   return create("cuArrayCreate", out, shape != nullptr ? &wide : nullptr);
 }
-TF_API(cuArrayCreate, (CUarray* out, const CUDA_ARRAY_DESCRIPTOR_v1* shape)) {
+TF_API(cuArrayCreate, (CUarray * out, const CUDA_ARRAY_DESCRIPTOR_v1* shape)) {
   const CUDA_ARRAY3D_DESCRIPTOR wide = shape != nullptr ? widened(*shape) : CUDA_ARRAY3D_DESCRIPTOR{};
   return create("cuArrayCreate", out, shape != nullptr ? &wide : nullptr);
 }
-TF_API(cuArray3DCreate_v2, (CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* shape)) { return create("cuArray3DCreate", out, shape); }
-TF_API(cuArray3DCreate, (CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR_v1* shape)) {
+TF_API(cuArray3DCreate_v2, (CUarray * out, const CUDA_ARRAY3D_DESCRIPTOR* shape)) {
+  return create("cuArray3DCreate", out, shape);
+}
+TF_API(cuArray3DCreate, (CUarray * out, const CUDA_ARRAY3D_DESCRIPTOR_v1* shape)) {
   if (shape == nullptr) return create("cuArray3DCreate", out, nullptr);
-  const CUDA_ARRAY3D_DESCRIPTOR wide{shape->Width, shape->Height, shape->Depth, shape->Format, shape->NumChannels, shape->Flags};
+  const CUDA_ARRAY3D_DESCRIPTOR wide{shape->Width,  shape->Height,      shape->Depth,
+                                     shape->Format, shape->NumChannels, shape->Flags};
   return create("cuArray3DCreate", out, &wide);
 }
 
@@ -119,30 +130,34 @@ TF_API(cuArrayDestroy, (CUarray handle)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuArrayGetDescriptor_v2, (CUDA_ARRAY_DESCRIPTOR* out, CUarray handle)) {
+TF_API(cuArrayGetDescriptor_v2, (CUDA_ARRAY_DESCRIPTOR * out, CUarray handle)) {
   CUDA_ARRAY3D_DESCRIPTOR wide{};
   TF_TRY(describe("cuArrayGetDescriptor", handle, out != nullptr ? &wide : nullptr));
   *out = {wide.Width, wide.Height, wide.Format, wide.NumChannels};
   return CUDA_SUCCESS;
 }
-TF_API(cuArrayGetDescriptor, (CUDA_ARRAY_DESCRIPTOR_v1* out, CUarray handle)) {
+TF_API(cuArrayGetDescriptor, (CUDA_ARRAY_DESCRIPTOR_v1 * out, CUarray handle)) {
   CUDA_ARRAY3D_DESCRIPTOR wide{};
   TF_TRY(describe("cuArrayGetDescriptor", handle, out != nullptr ? &wide : nullptr));
   *out = {static_cast<unsigned>(wide.Width), static_cast<unsigned>(wide.Height), wide.Format, wide.NumChannels};
   return CUDA_SUCCESS;
 }
-TF_API(cuArray3DGetDescriptor_v2, (CUDA_ARRAY3D_DESCRIPTOR* out, CUarray handle)) {
+TF_API(cuArray3DGetDescriptor_v2, (CUDA_ARRAY3D_DESCRIPTOR * out, CUarray handle)) {
   return describe("cuArray3DGetDescriptor", handle, out);
 }
-TF_API(cuArray3DGetDescriptor, (CUDA_ARRAY3D_DESCRIPTOR_v1* out, CUarray handle)) {
+TF_API(cuArray3DGetDescriptor, (CUDA_ARRAY3D_DESCRIPTOR_v1 * out, CUarray handle)) {
   CUDA_ARRAY3D_DESCRIPTOR wide{};
   TF_TRY(describe("cuArray3DGetDescriptor", handle, out != nullptr ? &wide : nullptr));
-  *out = {static_cast<unsigned>(wide.Width), static_cast<unsigned>(wide.Height), static_cast<unsigned>(wide.Depth), wide.Format,
-          wide.NumChannels, wide.Flags};
+  *out = {static_cast<unsigned>(wide.Width),
+          static_cast<unsigned>(wide.Height),
+          static_cast<unsigned>(wide.Depth),
+          wide.Format,
+          wide.NumChannels,
+          wide.Flags};
   return CUDA_SUCCESS;
 }
 
-TF_API(cuArrayGetMemoryRequirements, (CUDA_ARRAY_MEMORY_REQUIREMENTS* out, CUarray handle, CUdevice device)) {
+TF_API(cuArrayGetMemoryRequirements, (CUDA_ARRAY_MEMORY_REQUIREMENTS * out, CUarray handle, CUdevice device)) {
   TF_TRY(enter("cuArrayGetMemoryRequirements"));
   Device* target = nullptr;
   TF_TRY(find_device(device, target));
@@ -151,7 +166,7 @@ TF_API(cuArrayGetMemoryRequirements, (CUDA_ARRAY_MEMORY_REQUIREMENTS* out, CUarr
   return requirements({array}, out);
 }
 
-TF_API(cuMipmappedArrayCreate, (CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRIPTOR* shape, unsigned levels)) {
+TF_API(cuMipmappedArrayCreate, (CUmipmappedArray * out, const CUDA_ARRAY3D_DESCRIPTOR* shape, unsigned levels)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMipmappedArrayCreate", "alloc", context));
   if (out == nullptr || shape == nullptr || levels == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -180,7 +195,7 @@ TF_API(cuMipmappedArrayCreate, (CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRI
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMipmappedArrayGetLevel, (CUarray* out, CUmipmappedArray handle, unsigned level)) {
+TF_API(cuMipmappedArrayGetLevel, (CUarray * out, CUmipmappedArray handle, unsigned level)) {
   TF_TRY(enter("cuMipmappedArrayGetLevel"));
   const MipmappedArray* mipmap = mipmapped_arrays().find(handle);
   if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -199,7 +214,8 @@ TF_API(cuMipmappedArrayDestroy, (CUmipmappedArray handle)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMipmappedArrayGetMemoryRequirements, (CUDA_ARRAY_MEMORY_REQUIREMENTS* out, CUmipmappedArray handle, CUdevice device)) {
+TF_API(cuMipmappedArrayGetMemoryRequirements,
+       (CUDA_ARRAY_MEMORY_REQUIREMENTS * out, CUmipmappedArray handle, CUdevice device)) {
   TF_TRY(enter("cuMipmappedArrayGetMemoryRequirements"));
   Device* target = nullptr;
   TF_TRY(find_device(device, target));
@@ -208,13 +224,14 @@ TF_API(cuMipmappedArrayGetMemoryRequirements, (CUDA_ARRAY_MEMORY_REQUIREMENTS* o
   return requirements(mipmap->levels, out);
 }
 
-TF_API(cuArrayGetPlane, (CUarray* out, CUarray handle, unsigned)) {
+TF_API(cuArrayGetPlane, (CUarray * out, CUarray handle, unsigned)) {
   TF_TRY(enter("cuArrayGetPlane"));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return arrays().find(handle) != nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;  // no planar formats here
+  return arrays().find(handle) != nullptr ? CUDA_ERROR_INVALID_VALUE
+                                          : CUDA_ERROR_INVALID_HANDLE;  // no planar formats here
 }
 
-TF_API(cuArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES* out, CUarray handle)) {
+TF_API(cuArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES * out, CUarray handle)) {
   TF_TRY(enter("cuArrayGetSparseProperties"));
   const Array* array = arrays().find(handle);
   if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -224,11 +241,12 @@ TF_API(cuArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES* out, CUarray h
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMipmappedArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES* out, CUmipmappedArray handle)) {
+TF_API(cuMipmappedArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES * out, CUmipmappedArray handle)) {
   TF_TRY(enter("cuMipmappedArrayGetSparseProperties"));
   const MipmappedArray* mipmap = mipmapped_arrays().find(handle);
   if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (out == nullptr || (mipmap->levels.front()->shape.Flags & CUDA_ARRAY3D_SPARSE) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || (mipmap->levels.front()->shape.Flags & CUDA_ARRAY3D_SPARSE) == 0)
+    return CUDA_ERROR_INVALID_VALUE;
   *out = {};
   out->tileExtent = {256, 256, 1};
   return CUDA_SUCCESS;

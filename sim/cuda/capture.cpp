@@ -30,22 +30,34 @@ std::vector<std::shared_ptr<Capture>> captures() {
 CUgraphNodeType type_of(const Command& command) {
   return std::visit(
       []<typename T>(const std::shared_ptr<const T>&) {
-        if constexpr (std::is_same_v<T, KernelCommand>) return CU_GRAPH_NODE_TYPE_KERNEL;
-        else if constexpr (std::is_same_v<T, CopyCommand>) return CU_GRAPH_NODE_TYPE_MEMCPY;
-        else if constexpr (std::is_same_v<T, FillCommand>) return CU_GRAPH_NODE_TYPE_MEMSET;
-        else if constexpr (std::is_same_v<T, HostCommand>) return CU_GRAPH_NODE_TYPE_HOST;
-        else if constexpr (std::is_same_v<T, RecordCommand>) return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
-        else if constexpr (std::is_same_v<T, WaitCommand>) return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
-        else if constexpr (std::is_same_v<T, AllocCommand>) return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-        else if constexpr (std::is_same_v<T, FreeCommand>) return CU_GRAPH_NODE_TYPE_MEM_FREE;
-        else if constexpr (std::is_same_v<T, MemoryOpsCommand>) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-        else if constexpr (std::is_same_v<T, ChildCommand>) return CU_GRAPH_NODE_TYPE_GRAPH;
-        else return CU_GRAPH_NODE_TYPE_EMPTY;
+        if constexpr (std::is_same_v<T, KernelCommand>)
+          return CU_GRAPH_NODE_TYPE_KERNEL;
+        else if constexpr (std::is_same_v<T, CopyCommand>)
+          return CU_GRAPH_NODE_TYPE_MEMCPY;
+        else if constexpr (std::is_same_v<T, FillCommand>)
+          return CU_GRAPH_NODE_TYPE_MEMSET;
+        else if constexpr (std::is_same_v<T, HostCommand>)
+          return CU_GRAPH_NODE_TYPE_HOST;
+        else if constexpr (std::is_same_v<T, RecordCommand>)
+          return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+        else if constexpr (std::is_same_v<T, WaitCommand>)
+          return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+        else if constexpr (std::is_same_v<T, AllocCommand>)
+          return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        else if constexpr (std::is_same_v<T, FreeCommand>)
+          return CU_GRAPH_NODE_TYPE_MEM_FREE;
+        else if constexpr (std::is_same_v<T, MemoryOpsCommand>)
+          return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+        else if constexpr (std::is_same_v<T, ChildCommand>)
+          return CU_GRAPH_NODE_TYPE_GRAPH;
+        else
+          return CU_GRAPH_NODE_TYPE_EMPTY;
       },
       command);
 }
 
-void join(Capture& capture, const std::shared_ptr<Capture>& owner, Stream& stream, std::vector<std::shared_ptr<GraphNode>> after) {
+void join(Capture& capture, const std::shared_ptr<Capture>& owner, Stream& stream,
+          std::vector<std::shared_ptr<GraphNode>> after) {
   capture.parts.push_back({stream.weak_from_this(), std::move(after), true});
   stream.capture = owner;
   stream.capturing = true;

@@ -1,7 +1,7 @@
 #pragma once
 // Stream capture: instead of running, work of a stream becomes nodes of a graph. A capture starts in one stream and
-// spreads to others by events; it ends where it started, with all others joined. What is not allowed meanwhile spoils it.
-// A stream's part (its last nodes) is guarded by the stream's lock, the capture's own state by its mutex.
+// spreads to others by events; it ends where it started, with all others joined. What is not allowed meanwhile spoils
+// it. A stream's part (its last nodes) is guarded by the stream's lock, the capture's own state by its mutex.
 #include <atomic>
 #include <cstdint>
 #include <memory>

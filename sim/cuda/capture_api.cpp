@@ -78,21 +78,24 @@ CUresult update(Flavour flavour, CUstream handle, CUgraphNode* nodes, std::size_
 
 }  // namespace
 
-TF_STREAM_API(cuStreamBeginCapture, (CUstream stream), { return begin(kFlavour, stream, CU_STREAM_CAPTURE_MODE_GLOBAL); })
-TF_STREAM_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), { return begin(kFlavour, stream, mode); })
+TF_STREAM_API(cuStreamBeginCapture, (CUstream stream),
+              { return begin(kFlavour, stream, CU_STREAM_CAPTURE_MODE_GLOBAL); })
+TF_STREAM_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
+              { return begin(kFlavour, stream, mode); })
 TF_STREAM_API(cuStreamBeginCaptureToGraph,
-              (CUstream handle, CUgraph graph_handle, const CUgraphNode* after, const CUgraphEdgeData*, std::size_t count,
-               CUstreamCaptureMode mode), {
-  Stream* stream = nullptr;
-  std::shared_ptr<Graph> graph;
-  TF_TRY(find_graph("cuStreamBeginCaptureToGraph", graph_handle, graph));
-  TF_TRY(find_stream(handle, kFlavour, stream));
-  std::vector<GraphNode*> found;
-  TF_TRY(find_nodes(*graph, after, count, found));
-  std::vector<std::shared_ptr<GraphNode>> nodes;
-  for (const GraphNode* node : found) nodes.push_back(graph_nodes().share(node->handle_value));
-  return begin_capture(*stream, mode, std::move(graph), std::move(nodes), true);
-})
+              (CUstream handle, CUgraph graph_handle, const CUgraphNode* after, const CUgraphEdgeData*,
+               std::size_t count, CUstreamCaptureMode mode),
+              {
+                Stream* stream = nullptr;
+                std::shared_ptr<Graph> graph;
+                TF_TRY(find_graph("cuStreamBeginCaptureToGraph", graph_handle, graph));
+                TF_TRY(find_stream(handle, kFlavour, stream));
+                std::vector<GraphNode*> found;
+                TF_TRY(find_nodes(*graph, after, count, found));
+                std::vector<std::shared_ptr<GraphNode>> nodes;
+                for (const GraphNode* node : found) nodes.push_back(graph_nodes().share(node->handle_value));
+                return begin_capture(*stream, mode, std::move(graph), std::move(nodes), true);
+              })
 TF_STREAM_API(cuStreamEndCapture, (CUstream handle, CUgraph* out), {
   TF_TRY(enter("cuStreamEndCapture"));
   Stream* stream = nullptr;
@@ -104,31 +107,34 @@ TF_STREAM_API(cuStreamEndCapture, (CUstream handle, CUgraph* out), {
   *out = graph->handle();
   return CUDA_SUCCESS;
 })
-TF_STREAM_API(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), {
-  return info(kFlavour, stream, {.status = status});
-})
-TF_STREAM_API(cuStreamGetCaptureInfo, (CUstream stream, CUstreamCaptureStatus* status, std::uint64_t* id), {
-  return info(kFlavour, stream, {.status = status, .id = id});
-})
+TF_STREAM_API(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status),
+              { return info(kFlavour, stream, {.status = status}); })
+TF_STREAM_API(cuStreamGetCaptureInfo, (CUstream stream, CUstreamCaptureStatus* status, std::uint64_t* id),
+              { return info(kFlavour, stream, {.status = status, .id = id}); })
 TF_STREAM_API(cuStreamGetCaptureInfo_v2,
-              (CUstream stream, CUstreamCaptureStatus* status, std::uint64_t* id, CUgraph* graph, const CUgraphNode** after,
-               std::size_t* count), {
-  return info(kFlavour, stream, {.status = status, .id = id, .graph = graph, .after = after, .count = count});
-})
+              (CUstream stream, CUstreamCaptureStatus* status, std::uint64_t* id, CUgraph* graph,
+               const CUgraphNode** after, std::size_t* count),
+              {
+                return info(kFlavour, stream,
+                            {.status = status, .id = id, .graph = graph, .after = after, .count = count});
+              })
 TF_STREAM_API(cuStreamGetCaptureInfo_v3,
-              (CUstream stream, CUstreamCaptureStatus* status, std::uint64_t* id, CUgraph* graph, const CUgraphNode** after,
-               const CUgraphEdgeData** edges, std::size_t* count), {
-  return info(kFlavour, stream, {.status = status, .id = id, .graph = graph, .after = after, .edges = edges, .count = count});
-})
-TF_STREAM_API(cuStreamUpdateCaptureDependencies, (CUstream stream, CUgraphNode* nodes, std::size_t count, unsigned flags), {
-  return update(kFlavour, stream, nodes, count, flags);
-})
+              (CUstream stream, CUstreamCaptureStatus* status, std::uint64_t* id, CUgraph* graph,
+               const CUgraphNode** after, const CUgraphEdgeData** edges, std::size_t* count),
+              {
+                return info(
+                    kFlavour, stream,
+                    {.status = status, .id = id, .graph = graph, .after = after, .edges = edges, .count = count});
+              })
+TF_STREAM_API(cuStreamUpdateCaptureDependencies,
+              (CUstream stream, CUgraphNode* nodes, std::size_t count, unsigned flags),
+              { return update(kFlavour, stream, nodes, count, flags); })
 TF_STREAM_API(cuStreamUpdateCaptureDependencies_v2,
-              (CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData*, std::size_t count, unsigned flags), {
-  return update(kFlavour, stream, nodes, count, flags);
-})
-TF_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode)) {
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+              (CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData*, std::size_t count, unsigned flags),
+              { return update(kFlavour, stream, nodes, count, flags); })
+TF_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode)) {
+  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    return CUDA_ERROR_INVALID_VALUE;
   *mode = exchange_thread_mode(*mode);
   return CUDA_SUCCESS;
 }

@@ -1,5 +1,5 @@
-// Checkpoints of a process's device state: locked (calls wait), checkpointed (its device memory is given back), restored
-// (taken again), unlocked. Of this process only: another process's pid is answered NOT_SUPPORTED.
+// Checkpoints of a process's device state: locked (calls wait), checkpointed (its device memory is given back),
+// restored (taken again), unlocked. Of this process only: another process's pid is answered NOT_SUPPORTED.
 #include <unistd.h>
 
 #include <mutex>

@@ -5,7 +5,8 @@
 
 namespace tensor_fusion::sim::cuda {
 
-void enqueue_effect(Stream& stream, device::Work work, bool quick, std::move_only_function<std::uint64_t(bool skip)> run) {
+void enqueue_effect(Stream& stream, device::Work work, bool quick,
+                    std::move_only_function<std::uint64_t(bool skip)> run) {
   std::vector<Need> needs;
   stream.order(needs);
   const bool gate = work.kind == device::WorkKind::gate;
@@ -27,17 +28,28 @@ void enqueue_effect(Stream& stream, device::Work work, bool quick, std::move_onl
 CUresult enqueue(Stream& stream, const Command& command) {
   return std::visit(
       [&]<typename T>(const std::shared_ptr<const T>& what) -> CUresult {
-        if constexpr (std::is_same_v<T, KernelCommand>) return enqueue_kernel(stream, what);
-        else if constexpr (std::is_same_v<T, CopyCommand>) return enqueue_copy(stream, what, what->bytes() <= kQuickBytes);
-        else if constexpr (std::is_same_v<T, FillCommand>) return enqueue_fill(stream, what);
-        else if constexpr (std::is_same_v<T, HostCommand>) return enqueue_host(stream, what);
-        else if constexpr (std::is_same_v<T, RecordCommand>) return what->event->record(stream);
-        else if constexpr (std::is_same_v<T, WaitCommand>) return what->event->make_wait(stream);
-        else if constexpr (std::is_same_v<T, AllocCommand>) return enqueue_alloc(stream, *what);
-        else if constexpr (std::is_same_v<T, FreeCommand>) return enqueue_free(stream, *what);
-        else if constexpr (std::is_same_v<T, MemoryOpsCommand>) return enqueue_memory_operations(stream, *what);
-        else if constexpr (std::is_same_v<T, ChildCommand>) return what->graph->enqueue_all(stream);
-        else return CUDA_SUCCESS;
+        if constexpr (std::is_same_v<T, KernelCommand>)
+          return enqueue_kernel(stream, what);
+        else if constexpr (std::is_same_v<T, CopyCommand>)
+          return enqueue_copy(stream, what, what->bytes() <= kQuickBytes);
+        else if constexpr (std::is_same_v<T, FillCommand>)
+          return enqueue_fill(stream, what);
+        else if constexpr (std::is_same_v<T, HostCommand>)
+          return enqueue_host(stream, what);
+        else if constexpr (std::is_same_v<T, RecordCommand>)
+          return what->event->record(stream);
+        else if constexpr (std::is_same_v<T, WaitCommand>)
+          return what->event->make_wait(stream);
+        else if constexpr (std::is_same_v<T, AllocCommand>)
+          return enqueue_alloc(stream, *what);
+        else if constexpr (std::is_same_v<T, FreeCommand>)
+          return enqueue_free(stream, *what);
+        else if constexpr (std::is_same_v<T, MemoryOpsCommand>)
+          return enqueue_memory_operations(stream, *what);
+        else if constexpr (std::is_same_v<T, ChildCommand>)
+          return what->graph->enqueue_all(stream);
+        else
+          return CUDA_SUCCESS;
       },
       command);
 }

@@ -56,8 +56,12 @@ struct HostCommand {
   void* user_data = nullptr;
 };
 
-struct RecordCommand { std::shared_ptr<Event> event; };
-struct WaitCommand { std::shared_ptr<Event> event; };
+struct RecordCommand {
+  std::shared_ptr<Event> event;
+};
+struct WaitCommand {
+  std::shared_ptr<Event> event;
+};
 struct EmptyCommand {};
 
 struct AllocCommand {
@@ -73,14 +77,15 @@ struct MemoryOpsCommand {
   CUcontext context = nullptr;
   unsigned flags = 0;
 };
-struct ChildCommand { std::shared_ptr<Graph> graph; };
+struct ChildCommand {
+  std::shared_ptr<Graph> graph;
+};
 
-using Command = std::variant<std::shared_ptr<const EmptyCommand>, std::shared_ptr<const KernelCommand>,
-                             std::shared_ptr<const CopyCommand>, std::shared_ptr<const FillCommand>,
-                             std::shared_ptr<const HostCommand>, std::shared_ptr<const RecordCommand>,
-                             std::shared_ptr<const WaitCommand>, std::shared_ptr<const AllocCommand>,
-                             std::shared_ptr<const FreeCommand>, std::shared_ptr<const MemoryOpsCommand>,
-                             std::shared_ptr<const ChildCommand>>;
+using Command = std::variant<
+    std::shared_ptr<const EmptyCommand>, std::shared_ptr<const KernelCommand>, std::shared_ptr<const CopyCommand>,
+    std::shared_ptr<const FillCommand>, std::shared_ptr<const HostCommand>, std::shared_ptr<const RecordCommand>,
+    std::shared_ptr<const WaitCommand>, std::shared_ptr<const AllocCommand>, std::shared_ptr<const FreeCommand>,
+    std::shared_ptr<const MemoryOpsCommand>, std::shared_ptr<const ChildCommand>>;
 
 CUresult issue(Stream& stream, Command command);
 // Queues now. By the holder of the stream's lock.
@@ -91,8 +96,8 @@ CUresult enqueue(Stream& stream, const Command& command);
 CUresult make_kernel_command(const std::shared_ptr<Function>& function, const std::array<unsigned, 3>& grid,
                              const std::array<unsigned, 3>& block, unsigned shared_bytes, void** params, void** extra,
                              bool cooperative, std::shared_ptr<const KernelCommand>& out);
-CUresult check_launch(const Function& function, const std::array<unsigned, 3>& grid, const std::array<unsigned, 3>& block,
-                      unsigned shared_bytes, bool cooperative);
+CUresult check_launch(const Function& function, const std::array<unsigned, 3>& grid,
+                      const std::array<unsigned, 3>& block, unsigned shared_bytes, bool cooperative);
 CUresult enqueue_kernel(Stream& stream, std::shared_ptr<const KernelCommand> command);
 // copy.cpp
 inline constexpr std::uint64_t kQuickBytes = 64 * 1024;  // so few are moved faster than another thread is woken
@@ -112,6 +117,7 @@ CUresult enqueue_free(Stream& stream, const FreeCommand& command);
 
 // Queues something with an effect: `run` makes it happen and answers the device time it takes. A quick one happens at
 // once on the calling thread when nothing is in front of it.
-void enqueue_effect(Stream& stream, device::Work work, bool quick, std::move_only_function<std::uint64_t(bool skip)> run);
+void enqueue_effect(Stream& stream, device::Work work, bool quick,
+                    std::move_only_function<std::uint64_t(bool skip)> run);
 
 }  // namespace tensor_fusion::sim::cuda

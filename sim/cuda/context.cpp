@@ -60,7 +60,11 @@ std::vector<std::shared_ptr<Context>> all_contexts() {
 }
 
 Context::Context(Device& owner, device::Context timing, unsigned context_flags, bool primary)
-    : flags(context_flags), device_(owner), timing_(std::move(timing)), id_(next_context_id.fetch_add(1)), primary_(primary) {
+    : flags(context_flags),
+      device_(owner),
+      timing_(std::move(timing)),
+      id_(next_context_id.fetch_add(1)),
+      primary_(primary) {
   limits[CU_LIMIT_STACK_SIZE] = 1024;
   limits[CU_LIMIT_PRINTF_FIFO_SIZE] = std::size_t{1} << 20;
   limits[CU_LIMIT_MALLOC_HEAP_SIZE] = std::size_t{8} << 20;
@@ -101,7 +105,9 @@ void Context::destroy() {
     if (stream->handle_value != 0) cuda::streams().remove(stream->handle_value);
   free_context_memory(*this);
   while (waiting_ != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  { const device::Context gone = std::move(timing_); }  // gives back its memory overhead
+  {
+    const device::Context gone = std::move(timing_);
+  }  // gives back its memory overhead
   const std::lock_guard lock(mutex_);
   streams_.clear();
   retired_.clear();

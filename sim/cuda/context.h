@@ -98,7 +98,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::shared_ptr<Stream> legacy_;
   std::vector<std::shared_ptr<Stream>> streams_;
   mutable std::vector<std::shared_ptr<Stream>> retired_;  // destroyed by the program, or of threads that have ended
-  mutable std::atomic<unsigned> blocking_streams_{0};      // of both lists
+  mutable std::atomic<unsigned> blocking_streams_{0};     // of both lists
   std::array<unsigned, device::kLanes> lane_users_{};
   std::array<std::recursive_mutex, device::kLanes> lane_mutexes_;
   std::set<const Device*> peers_;

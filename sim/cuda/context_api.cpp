@@ -71,14 +71,14 @@ CUresult synchronize(CUcontext handle) {
 
 }  // namespace
 
-TF_API(cuCtxCreate_v2, (CUcontext* out, unsigned flags, CUdevice device)) { return create(out, flags, device); }
-TF_API(cuCtxCreate, (CUcontext* out, unsigned flags, CUdevice device)) { return create(out, flags, device); }
-TF_API(cuCtxCreate_v3, (CUcontext* out, CUexecAffinityParam* affinity, int count, unsigned flags, CUdevice device)) {
+TF_API(cuCtxCreate_v2, (CUcontext * out, unsigned flags, CUdevice device)) { return create(out, flags, device); }
+TF_API(cuCtxCreate, (CUcontext * out, unsigned flags, CUdevice device)) { return create(out, flags, device); }
+TF_API(cuCtxCreate_v3, (CUcontext * out, CUexecAffinityParam* affinity, int count, unsigned flags, CUdevice device)) {
   if (count < 0 || (count > 0 && affinity == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   if (count > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   return create(out, flags, device);
 }
-TF_API(cuCtxCreate_v4, (CUcontext* out, CUctxCreateParams* params, unsigned flags, CUdevice device)) {
+TF_API(cuCtxCreate_v4, (CUcontext * out, CUctxCreateParams* params, unsigned flags, CUdevice device)) {
   if (params != nullptr && params->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (params != nullptr && params->numExecAffinityParams > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   return create(out, flags, device);
@@ -86,7 +86,7 @@ TF_API(cuCtxCreate_v4, (CUcontext* out, CUctxCreateParams* params, unsigned flag
 TF_API(cuCtxDestroy_v2, (CUcontext handle)) { return destroy(handle); }
 TF_API(cuCtxDestroy, (CUcontext handle)) { return destroy(handle); }
 
-TF_API(cuCtxAttach, (CUcontext* out, unsigned flags)) {
+TF_API(cuCtxAttach, (CUcontext * out, unsigned flags)) {
   Context* context = nullptr;
   TF_TRY(enter("cuCtxAttach", {}, context));
   if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -103,30 +103,31 @@ TF_API(cuCtxDetach, (CUcontext handle)) {
 
 TF_API(cuCtxPushCurrent_v2, (CUcontext handle)) { return push(handle); }
 TF_API(cuCtxPushCurrent, (CUcontext handle)) { return push(handle); }
-TF_API(cuCtxPopCurrent_v2, (CUcontext* out)) { return pop(out); }
-TF_API(cuCtxPopCurrent, (CUcontext* out)) { return pop(out); }
+TF_API(cuCtxPopCurrent_v2, (CUcontext * out)) { return pop(out); }
+TF_API(cuCtxPopCurrent, (CUcontext * out)) { return pop(out); }
 TF_API(cuCtxSetCurrent, (CUcontext handle)) {
   TF_TRY(enter("cuCtxSetCurrent"));
   if (handle != nullptr && contexts().find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   set_current(handle);
   return CUDA_SUCCESS;
 }
-TF_API(cuCtxGetCurrent, (CUcontext* out)) {
+TF_API(cuCtxGetCurrent, (CUcontext * out)) {
   TF_TRY(enter("cuCtxGetCurrent"));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *out = current_handle();
   return CUDA_SUCCESS;
 }
 
-TF_API(cuCtxGetDevice, (CUdevice* out)) {
+TF_API(cuCtxGetDevice, (CUdevice * out)) {
   TF_TRY(enter("cuCtxGetDevice"));
   Context* context = current_context();
-  if (context == nullptr) return current_handle() != nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+  if (context == nullptr)
+    return current_handle() != nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *out = context->device().ordinal;
   return CUDA_SUCCESS;
 }
-TF_API(cuCtxGetDevice_v2, (CUdevice* out, CUcontext handle)) {
+TF_API(cuCtxGetDevice_v2, (CUdevice * out, CUcontext handle)) {
   Context* context = nullptr;
   TF_TRY(named_or_current("cuCtxGetDevice", handle, context));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -169,7 +170,8 @@ TF_API(cuCtxSetLimit, (CUlimit limit, std::size_t value)) {
   Context* context = nullptr;
   TF_TRY(enter("cuCtxSetLimit", {}, context));
   if (limit < 0 || limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE && context->device().profile().capability_major < 8) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE && context->device().profile().capability_major < 8)
+    return CUDA_ERROR_UNSUPPORTED_LIMIT;
   context->limits[static_cast<std::size_t>(limit)] = value;
   return CUDA_SUCCESS;
 }
@@ -183,7 +185,7 @@ TF_API(cuCtxGetLimit, (std::size_t* out, CUlimit limit)) {
 }
 
 namespace {
-CUresult setting(const char* symbol, std::atomic<int> Context::*member, int* out, int value, int most) {
+CUresult setting(const char* symbol, std::atomic<int> Context::* member, int* out, int value, int most) {
   Context* context = nullptr;
   TF_TRY(enter(symbol, {}, context));
   if (out != nullptr) {
@@ -199,9 +201,12 @@ CUresult setting(const char* symbol, std::atomic<int> Context::*member, int* out
 TF_API(cuCtxGetCacheConfig, (int* out)) {
   return out == nullptr ? CUDA_ERROR_INVALID_VALUE : setting("cuCtxGetCacheConfig", &Context::cache_config, out, 0, 0);
 }
-TF_API(cuCtxSetCacheConfig, (int value)) { return setting("cuCtxSetCacheConfig", &Context::cache_config, nullptr, value, 3); }
+TF_API(cuCtxSetCacheConfig, (int value)) {
+  return setting("cuCtxSetCacheConfig", &Context::cache_config, nullptr, value, 3);
+}
 TF_API(cuCtxGetSharedMemConfig, (int* out)) {
-  return out == nullptr ? CUDA_ERROR_INVALID_VALUE : setting("cuCtxGetSharedMemConfig", &Context::shared_config, out, 0, 0);
+  return out == nullptr ? CUDA_ERROR_INVALID_VALUE
+                        : setting("cuCtxGetSharedMemConfig", &Context::shared_config, out, 0, 0);
 }
 TF_API(cuCtxSetSharedMemConfig, (int value)) {
   return setting("cuCtxSetSharedMemConfig", &Context::shared_config, nullptr, value, 2);

@@ -31,9 +31,13 @@ bool covered(std::uint64_t first, std::uint64_t end) {
 CUresult resolve(const Asked& asked, std::uint64_t width, std::uint64_t height, std::uint64_t depth, CopyEnd& end) {
   std::uint64_t base = 0;
   switch (asked.type) {
-    case CU_MEMORYTYPE_HOST: base = asked.host; break;
+    case CU_MEMORYTYPE_HOST:
+      base = asked.host;
+      break;
     case CU_MEMORYTYPE_DEVICE:
-    case CU_MEMORYTYPE_UNIFIED: base = asked.device; break;
+    case CU_MEMORYTYPE_UNIFIED:
+      base = asked.device;
+      break;
     case CU_MEMORYTYPE_ARRAY: {
       const auto array = arrays().share(asked.array);
       if (!array) return CUDA_ERROR_INVALID_HANDLE;
@@ -47,7 +51,8 @@ CUresult resolve(const Asked& asked, std::uint64_t width, std::uint64_t height, 
       end.keeper = array;
       return CUDA_SUCCESS;
     }
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   if (base == 0) return CUDA_ERROR_INVALID_VALUE;
   end.pitch = asked.pitch != 0 ? asked.pitch : asked.x + width;
@@ -77,7 +82,8 @@ void move_bytes(const CopyCommand& copy) {
       std::memmove(to, from, copy.width * copy.height);
       continue;
     }
-    for (std::uint64_t y = 0; y < copy.height; ++y) std::memmove(to + y * copy.to.pitch, from + y * copy.from.pitch, copy.width);
+    for (std::uint64_t y = 0; y < copy.height; ++y)
+      std::memmove(to + y * copy.to.pitch, from + y * copy.from.pitch, copy.width);
   }
 }
 
@@ -90,11 +96,11 @@ CUresult make_copy(const CUDA_MEMCPY3D& asked, std::shared_ptr<CopyCommand>& out
   copy->height = asked.Height;
   copy->depth = asked.Depth;
   if (copy->bytes() != 0) {
-    TF_TRY(resolve({asked.srcMemoryType, reinterpret_cast<std::uint64_t>(asked.srcHost), asked.srcDevice, asked.srcArray,
-                    asked.srcXInBytes, asked.srcY, asked.srcZ, asked.srcPitch, asked.srcHeight},
+    TF_TRY(resolve({asked.srcMemoryType, reinterpret_cast<std::uint64_t>(asked.srcHost), asked.srcDevice,
+                    asked.srcArray, asked.srcXInBytes, asked.srcY, asked.srcZ, asked.srcPitch, asked.srcHeight},
                    copy->width, copy->height, copy->depth, copy->from));
-    TF_TRY(resolve({asked.dstMemoryType, reinterpret_cast<std::uint64_t>(asked.dstHost), asked.dstDevice, asked.dstArray,
-                    asked.dstXInBytes, asked.dstY, asked.dstZ, asked.dstPitch, asked.dstHeight},
+    TF_TRY(resolve({asked.dstMemoryType, reinterpret_cast<std::uint64_t>(asked.dstHost), asked.dstDevice,
+                    asked.dstArray, asked.dstXInBytes, asked.dstY, asked.dstZ, asked.dstPitch, asked.dstHeight},
                    copy->width, copy->height, copy->depth, copy->to));
   }
   out = std::move(copy);

@@ -50,14 +50,19 @@ CUresult submit_copy(const char* symbol, Flavour flavour, CUstream handle, const
 
 namespace {
 
-CUDA_MEMCPY3D flat(CUmemorytype to, std::uint64_t to_address, CUmemorytype from, std::uint64_t from_address, std::size_t bytes) {
+CUDA_MEMCPY3D flat(CUmemorytype to, std::uint64_t to_address, CUmemorytype from, std::uint64_t from_address,
+                   std::size_t bytes) {
   CUDA_MEMCPY3D asked{};
   asked.srcMemoryType = from;
   asked.dstMemoryType = to;
-  if (from == CU_MEMORYTYPE_HOST) asked.srcHost = reinterpret_cast<const void*>(from_address);
-  else asked.srcDevice = from_address;
-  if (to == CU_MEMORYTYPE_HOST) asked.dstHost = reinterpret_cast<void*>(to_address);
-  else asked.dstDevice = to_address;
+  if (from == CU_MEMORYTYPE_HOST)
+    asked.srcHost = reinterpret_cast<const void*>(from_address);
+  else
+    asked.srcDevice = from_address;
+  if (to == CU_MEMORYTYPE_HOST)
+    asked.dstHost = reinterpret_cast<void*>(to_address);
+  else
+    asked.dstDevice = to_address;
   asked.WidthInBytes = bytes;
   asked.Height = asked.Depth = 1;
   return asked;
@@ -85,8 +90,8 @@ CUDA_MEMCPY3D from_array(CUmemorytype to, std::uint64_t address, CUarray array, 
   return asked;
 }
 
-CUresult peer_copy(const char* symbol, Flavour flavour, CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                   CUcontext from_context, std::size_t bytes) {
+CUresult peer_copy(const char* symbol, Flavour flavour, CUstream stream, CUdeviceptr to, CUcontext to_context,
+                   CUdeviceptr from, CUcontext from_context, std::size_t bytes) {
   TF_TRY(check_ready());
   for (const CUcontext handle : {to_context, from_context}) {
     Context* context = contexts().find(handle);
@@ -123,19 +128,20 @@ TF_STREAM_API(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, std::size
   return submit_copy("cuMemcpyDtoDAsync", kFlavour, stream, flat(kDevice, to, kDevice, from, bytes), Waits::never);
 })
 
-TF_BLOCKING_API(cuMemcpyPeer, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, std::size_t bytes), {
-  return peer_copy("cuMemcpyPeer", kFlavour, nullptr, to, to_context, from, from_context, bytes);
-})
+TF_BLOCKING_API(cuMemcpyPeer,
+                (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, std::size_t bytes),
+                { return peer_copy("cuMemcpyPeer", kFlavour, nullptr, to, to_context, from, from_context, bytes); })
 TF_STREAM_API(cuMemcpyPeerAsync,
-              (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, std::size_t bytes, CUstream stream), {
-  return peer_copy("cuMemcpyPeerAsync", kFlavour, stream, to, to_context, from, from_context, bytes);
-})
+              (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, std::size_t bytes,
+               CUstream stream),
+              { return peer_copy("cuMemcpyPeerAsync", kFlavour, stream, to, to_context, from, from_context, bytes); })
 
 TF_BLOCKING_API(cuMemcpyHtoA_v2, (CUarray to, std::size_t offset, const void* from, std::size_t bytes), {
   return submit_copy("cuMemcpyHtoA", kFlavour, nullptr, to_array(to, offset, kHost, word(from), bytes), Waits::if_host);
 })
 TF_BLOCKING_API(cuMemcpyAtoH_v2, (void* to, CUarray from, std::size_t offset, std::size_t bytes), {
-  return submit_copy("cuMemcpyAtoH", kFlavour, nullptr, from_array(kHost, word(to), from, offset, bytes), Waits::if_host);
+  return submit_copy("cuMemcpyAtoH", kFlavour, nullptr, from_array(kHost, word(to), from, offset, bytes),
+                     Waits::if_host);
 })
 TF_BLOCKING_API(cuMemcpyDtoA_v2, (CUarray to, std::size_t offset, CUdeviceptr from, std::size_t bytes), {
   return submit_copy("cuMemcpyDtoA", kFlavour, nullptr, to_array(to, offset, kDevice, from, bytes), Waits::if_host);
@@ -143,18 +149,22 @@ TF_BLOCKING_API(cuMemcpyDtoA_v2, (CUarray to, std::size_t offset, CUdeviceptr fr
 TF_BLOCKING_API(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, std::size_t offset, std::size_t bytes), {
   return submit_copy("cuMemcpyAtoD", kFlavour, nullptr, from_array(kDevice, to, from, offset, bytes), Waits::if_host);
 })
-TF_BLOCKING_API(cuMemcpyAtoA_v2, (CUarray to, std::size_t to_offset, CUarray from, std::size_t from_offset, std::size_t bytes), {
-  CUDA_MEMCPY3D asked = to_array(to, to_offset, kAny, 0, bytes);
-  asked.srcMemoryType = kArray;
-  asked.srcArray = from;
-  asked.srcXInBytes = from_offset;
-  return submit_copy("cuMemcpyAtoA", kFlavour, nullptr, asked, Waits::if_host);
-})
-TF_STREAM_API(cuMemcpyHtoAAsync_v2, (CUarray to, std::size_t offset, const void* from, std::size_t bytes, CUstream stream), {
-  return submit_copy("cuMemcpyHtoAAsync", kFlavour, stream, to_array(to, offset, kHost, word(from), bytes), Waits::never);
-})
+TF_BLOCKING_API(cuMemcpyAtoA_v2,
+                (CUarray to, std::size_t to_offset, CUarray from, std::size_t from_offset, std::size_t bytes), {
+                  CUDA_MEMCPY3D asked = to_array(to, to_offset, kAny, 0, bytes);
+                  asked.srcMemoryType = kArray;
+                  asked.srcArray = from;
+                  asked.srcXInBytes = from_offset;
+                  return submit_copy("cuMemcpyAtoA", kFlavour, nullptr, asked, Waits::if_host);
+                })
+TF_STREAM_API(cuMemcpyHtoAAsync_v2,
+              (CUarray to, std::size_t offset, const void* from, std::size_t bytes, CUstream stream), {
+                return submit_copy("cuMemcpyHtoAAsync", kFlavour, stream,
+                                   to_array(to, offset, kHost, word(from), bytes), Waits::never);
+              })
 TF_STREAM_API(cuMemcpyAtoHAsync_v2, (void* to, CUarray from, std::size_t offset, std::size_t bytes, CUstream stream), {
-  return submit_copy("cuMemcpyAtoHAsync", kFlavour, stream, from_array(kHost, word(to), from, offset, bytes), Waits::never);
+  return submit_copy("cuMemcpyAtoHAsync", kFlavour, stream, from_array(kHost, word(to), from, offset, bytes),
+                     Waits::never);
 })
 
 }  // namespace tensor_fusion::sim::cuda

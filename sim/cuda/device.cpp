@@ -12,7 +12,8 @@ Device::Device(CUdevice number, const device::EngineInfo& engine_info, const dev
     : ordinal(number), engine(engine_info), card(device_info) {}
 
 CUresult Device::charge(std::uint64_t bytes) {
-  return device::reserve_memory(Driver::get().machine(), engine.memory_domain, bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return device::reserve_memory(Driver::get().machine(), engine.memory_domain, bytes) ? CUDA_SUCCESS
+                                                                                      : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void Device::uncharge(std::uint64_t bytes) {

@@ -19,10 +19,12 @@ namespace tensor_fusion::sim::cuda {
 
 class Pool;
 
-inline constexpr std::uint64_t kAllocationUnit = 512;              // size and alignment of cuMemAlloc
+inline constexpr std::uint64_t kAllocationUnit = 512;                 // size and alignment of cuMemAlloc
 inline constexpr std::uint64_t kChunkBytes = std::uint64_t{2} << 20;  // of backing, pools and physical memory
 
-[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 // Free address ranges of one arena, best fit, with the backing committed in chunks while any byte of it is in use.
 class Heap {
@@ -39,7 +41,7 @@ class Heap {
   device::Arena arena_;
   std::map<std::uint64_t, std::uint64_t> free_by_offset_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> free_by_size_;
-  std::vector<std::uint32_t> users_;      // per chunk
+  std::vector<std::uint32_t> users_;  // per chunk
   std::vector<bool> committed_;
   unsigned idle_committed_ = 0;
 };

@@ -24,7 +24,7 @@ TF_API(cuDeviceGetCount, (int* out)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuDeviceGet, (CUdevice* out, int ordinal)) {
+TF_API(cuDeviceGet, (CUdevice * out, int ordinal)) {
   TF_TRY(enter("cuDeviceGet"));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Device* device = nullptr;
@@ -89,8 +89,8 @@ CUresult atomic_capabilities(unsigned* out, const int* operations, unsigned coun
 
 }  // namespace
 
-TF_API(cuDeviceGetUuid, (CUuuid* out, CUdevice device)) { return uuid_of(out, device, false); }
-TF_API(cuDeviceGetUuid_v2, (CUuuid* out, CUdevice device)) { return uuid_of(out, device, true); }
+TF_API(cuDeviceGetUuid, (CUuuid * out, CUdevice device)) { return uuid_of(out, device, false); }
+TF_API(cuDeviceGetUuid_v2, (CUuuid * out, CUdevice device)) { return uuid_of(out, device, true); }
 
 TF_API(cuDeviceGetLuid, (char*, unsigned*, CUdevice ordinal)) {
   TF_TRY(enter("cuDeviceGetLuid"));
@@ -112,12 +112,12 @@ TF_API(cuDeviceGetPCIBusId, (char* out, int length, CUdevice ordinal)) {
   if (out == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
   Device* device = nullptr;
   TF_TRY(find_device(ordinal, device));
-  std::snprintf(out, static_cast<std::size_t>(length), "%04X:%02X:%02X.0", device->card.pci_domain, device->card.pci_bus,
-                device->card.pci_device);
+  std::snprintf(out, static_cast<std::size_t>(length), "%04X:%02X:%02X.0", device->card.pci_domain,
+                device->card.pci_bus, device->card.pci_device);
   return CUDA_SUCCESS;
 }
 
-TF_API(cuDeviceGetByPCIBusId, (CUdevice* out, const char* text)) {
+TF_API(cuDeviceGetByPCIBusId, (CUdevice * out, const char* text)) {
   TF_TRY(enter("cuDeviceGetByPCIBusId"));
   if (out == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
   unsigned domain = 0, bus = 0, slot = 0;
@@ -143,15 +143,22 @@ TF_API(cuDeviceComputeCapability, (int* major, int* minor, CUdevice ordinal)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuDeviceGetProperties, (CUdevprop* out, CUdevice ordinal)) {
+TF_API(cuDeviceGetProperties, (CUdevprop * out, CUdevice ordinal)) {
   TF_TRY(enter("cuDeviceGetProperties"));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Device* device = nullptr;
   TF_TRY(find_device(ordinal, device));
   const auto& profile = device->profile();
-  *out = {static_cast<int>(profile.max_threads_per_block), {1024, 1024, 64}, {0x7fffffff, 65535, 65535},
-          static_cast<int>(profile.shared_bytes_per_block), 65536, static_cast<int>(profile.warp_size), 0x7fffffff,
-          static_cast<int>(profile.registers_per_block), static_cast<int>(profile.sm_clock_mhz * 1000), 512};
+  *out = {static_cast<int>(profile.max_threads_per_block),
+          {1024, 1024, 64},
+          {0x7fffffff, 65535, 65535},
+          static_cast<int>(profile.shared_bytes_per_block),
+          65536,
+          static_cast<int>(profile.warp_size),
+          0x7fffffff,
+          static_cast<int>(profile.registers_per_block),
+          static_cast<int>(profile.sm_clock_mhz * 1000),
+          512};
   return CUDA_SUCCESS;
 }
 
@@ -174,10 +181,16 @@ TF_API(cuDeviceGetP2PAttribute, (int* out, CUdevice_P2PAttribute attribute, CUde
   if (a == b) return CUDA_ERROR_INVALID_DEVICE;
   const bool linked = connected(*a, *b) && a->profile().link_kind != device::LinkKind::none;
   switch (attribute) {
-    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: *out = linked ? 0 : 1; return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+      *out = linked ? 0 : 1;
+      return CUDA_SUCCESS;
     case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
-    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED: *out = connected(*a, *b); return CUDA_SUCCESS;
-    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: *out = linked; return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+      *out = connected(*a, *b);
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+      *out = linked;
+      return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -188,7 +201,8 @@ TF_API(cuDeviceGetHostAtomicCapabilities, (unsigned* out, const int* operations,
   TF_TRY(find_device(ordinal, device));
   return atomic_capabilities(out, operations, count);
 }
-TF_API(cuDeviceGetP2PAtomicCapabilities, (unsigned* out, const int* operations, unsigned count, CUdevice from, CUdevice to)) {
+TF_API(cuDeviceGetP2PAtomicCapabilities,
+       (unsigned* out, const int* operations, unsigned count, CUdevice from, CUdevice to)) {
   TF_TRY(enter("cuDeviceGetP2PAtomicCapabilities"));
   Device* device = nullptr;
   TF_TRY(find_device(from, device));
@@ -205,11 +219,13 @@ TF_API(cuDeviceGetExecAffinitySupport, (int* out, int type, CUdevice ordinal)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuDeviceGetTexture1DLinearMaxWidth, (std::size_t* out, CUarray_format format, unsigned channels, CUdevice ordinal)) {
+TF_API(cuDeviceGetTexture1DLinearMaxWidth,
+       (std::size_t* out, CUarray_format format, unsigned channels, CUdevice ordinal)) {
   TF_TRY(enter("cuDeviceGetTexture1DLinearMaxWidth"));
   Device* device = nullptr;
   TF_TRY(find_device(ordinal, device));
-  if (out == nullptr || format == 0 || (channels != 1 && channels != 2 && channels != 4)) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || format == 0 || (channels != 1 && channels != 2 && channels != 4))
+    return CUDA_ERROR_INVALID_VALUE;
   *out = std::size_t{1} << 28;
   return CUDA_SUCCESS;
 }
@@ -220,7 +236,8 @@ TF_API(cuGetExportTable, (const void** out, const CUuuid* id)) {
   *out = nullptr;
   char text[64];
   int at = 0;
-  for (const unsigned char byte : id->bytes) at += std::snprintf(text + at, sizeof text - static_cast<std::size_t>(at), "%02x", byte);
+  for (const unsigned char byte : id->bytes)
+    at += std::snprintf(text + at, sizeof text - static_cast<std::size_t>(at), "%02x", byte);
   log_line(std::string("cuGetExportTable: unknown table ") + text);
   return CUDA_ERROR_NOT_FOUND;
 }

@@ -28,7 +28,8 @@ std::string_view next_word(std::string_view& list) {
   return word;
 }
 
-// CUDA_VISIBLE_DEVICES: ordinals or beginnings of UUIDs, in the order wanted; the first word that names nothing ends it.
+// CUDA_VISIBLE_DEVICES: ordinals or beginnings of UUIDs, in the order wanted; the first word that names nothing ends
+// it.
 std::vector<device::EngineInfo> chosen(const std::vector<device::EngineInfo>& all) {
   const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
   if (variable == nullptr) return all;
@@ -57,11 +58,16 @@ std::vector<device::EngineInfo> chosen(const std::vector<device::EngineInfo>& al
 
 CUresult result_of(const device::Error& error) {
   switch (error.code) {
-    case device::Errc::no_device: return CUDA_ERROR_NO_DEVICE;
-    case device::Errc::no_permission: return CUDA_ERROR_NO_DEVICE;
-    case device::Errc::out_of_memory: return CUDA_ERROR_OUT_OF_MEMORY;
-    case device::Errc::lost: return CUDA_ERROR_UNKNOWN;
-    default: return CUDA_ERROR_SYSTEM_NOT_READY;
+    case device::Errc::no_device:
+      return CUDA_ERROR_NO_DEVICE;
+    case device::Errc::no_permission:
+      return CUDA_ERROR_NO_DEVICE;
+    case device::Errc::out_of_memory:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case device::Errc::lost:
+      return CUDA_ERROR_UNKNOWN;
+    default:
+      return CUDA_ERROR_SYSTEM_NOT_READY;
   }
 }
 
@@ -86,7 +92,8 @@ CUresult Driver::init() {
   }
   machine_ = std::move(*machine);
   for (const auto& engine : chosen(machine_->visible_engines()))
-    devices_.push_back(std::make_unique<Device>(static_cast<CUdevice>(devices_.size()), engine, machine_->device(engine.device)));
+    devices_.push_back(
+        std::make_unique<Device>(static_cast<CUdevice>(devices_.size()), engine, machine_->device(engine.device)));
   if (devices_.empty()) {
     machine_.release();  // keeps its place for the life of the process, as its header asks
     return CUDA_ERROR_NO_DEVICE;
@@ -97,8 +104,9 @@ CUresult Driver::init() {
 }
 
 Device* Driver::device(CUdevice ordinal) const {
-  return ordinal >= 0 && static_cast<std::size_t>(ordinal) < devices_.size() ? devices_[static_cast<std::size_t>(ordinal)].get()
-                                                                            : nullptr;
+  return ordinal >= 0 && static_cast<std::size_t>(ordinal) < devices_.size()
+             ? devices_[static_cast<std::size_t>(ordinal)].get()
+             : nullptr;
 }
 
 CUresult Driver::enter(std::string_view symbol, std::string_view site) {
@@ -110,10 +118,14 @@ CUresult Driver::enter(std::string_view symbol, std::string_view site) {
     checkpoint_state_.wait(checkpoint_state_.load());
   const device::Fault fault = device::fault_at(symbol, site);
   switch (fault.kind) {
-    case device::FaultKind::none: return CUDA_SUCCESS;
-    case device::FaultKind::oom: return CUDA_ERROR_OUT_OF_MEMORY;
-    case device::FaultKind::error: return static_cast<CUresult>(fault.code);
-    case device::FaultKind::xid: break;
+    case device::FaultKind::none:
+      return CUDA_SUCCESS;
+    case device::FaultKind::oom:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case device::FaultKind::error:
+      return static_cast<CUresult>(fault.code);
+    case device::FaultKind::xid:
+      break;
   }
   Context* context = current_context();
   const Device& device = context != nullptr ? context->device() : *devices_.front();

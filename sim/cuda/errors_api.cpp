@@ -4,7 +4,11 @@
 namespace tensor_fusion::sim::cuda {
 namespace {
 
-struct Text { CUresult code; const char* name; const char* what; };
+struct Text {
+  CUresult code;
+  const char* name;
+  const char* what;
+};
 
 #define TF_CODE(name, what) {name, #name, what}
 constexpr Text kTexts[] = {
@@ -82,11 +86,14 @@ constexpr Text kTexts[] = {
     TF_CODE(CUDA_ERROR_SYSTEM_NOT_READY, "system not yet initialized"),
     TF_CODE(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "system has unsupported display driver / cuda driver combination"),
     TF_CODE(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, "forward compatibility was attempted on non supported HW"),
-    TF_CODE(CUDA_ERROR_MPS_CONNECTION_FAILED, "MPS client failed to connect to the MPS control daemon or the MPS server"),
+    TF_CODE(CUDA_ERROR_MPS_CONNECTION_FAILED,
+            "MPS client failed to connect to the MPS control daemon or the MPS server"),
     TF_CODE(CUDA_ERROR_MPS_RPC_FAILURE, "the remote procedural call between the MPS server and the MPS client failed"),
     TF_CODE(CUDA_ERROR_MPS_SERVER_NOT_READY, "MPS server is not ready to accept new MPS client requests"),
-    TF_CODE(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, "the hardware resources required to create MPS client have been exhausted"),
-    TF_CODE(CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, "the hardware resources required to device connections have been exhausted"),
+    TF_CODE(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
+            "the hardware resources required to create MPS client have been exhausted"),
+    TF_CODE(CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED,
+            "the hardware resources required to device connections have been exhausted"),
     TF_CODE(CUDA_ERROR_MPS_CLIENT_TERMINATED, "the MPS client has been terminated by the server"),
     TF_CODE(CUDA_ERROR_CDP_NOT_SUPPORTED, "the module uses device-side launches, which are not supported"),
     TF_CODE(CUDA_ERROR_CDP_VERSION_MISMATCH, "the module was linked with another version of device-side launches"),
@@ -96,11 +103,14 @@ constexpr Text kTexts[] = {
     TF_CODE(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began"),
     TF_CODE(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"),
     TF_CODE(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream"),
-    TF_CODE(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "operation would make the legacy stream depend on a capturing blocking stream"),
+    TF_CODE(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+            "operation would make the legacy stream depend on a capturing blocking stream"),
     TF_CODE(CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream"),
-    TF_CODE(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "attempt to terminate a thread-local capture sequence from another thread"),
+    TF_CODE(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+            "attempt to terminate a thread-local capture sequence from another thread"),
     TF_CODE(CUDA_ERROR_TIMEOUT, "wait operation timed out"),
-    TF_CODE(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graph update was not performed because it included changes which violated constraints"),
+    TF_CODE(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+            "the graph update was not performed because it included changes which violated constraints"),
     TF_CODE(CUDA_ERROR_EXTERNAL_DEVICE, "an async error has occured in external entity outside of CUDA"),
     TF_CODE(CUDA_ERROR_INVALID_CLUSTER_SIZE, "a kernel launch error has occurred due to cluster misconfiguration"),
     TF_CODE(CUDA_ERROR_FUNCTION_NOT_LOADED, "the function handle is not loaded"),

@@ -48,7 +48,8 @@ Event::Record Event::last() const {
   // The record of any process counts; work of another one has no queue here, only its time.
   Record known = record_;
   const device::Dependency newest = shared->load();
-  if (newest.context != known.what.context || newest.ticket != known.what.ticket) known = {newest, {}, newest.context != 0};
+  if (newest.context != known.what.context || newest.ticket != known.what.ticket)
+    known = {newest, {}, newest.context != 0};
   return known;
 }
 
@@ -69,8 +70,7 @@ CUresult Event::make_wait(Stream& stream) {
   Operation join;
   join.needs = std::move(needs);
   if (!record.need.met()) join.needs.push_back(record.need);
-  if (foreign)
-    join.ready = [what = record.what] { return device::remote_done(Driver::get().machine(), what); };
+  if (foreign) join.ready = [what = record.what] { return device::remote_done(Driver::get().machine(), what); };
   stream.push(std::move(join));
   return CUDA_SUCCESS;
 }
@@ -96,8 +96,7 @@ CUresult Event::synchronize() {
   const bool own = record.what.context == timing.id();
   while (!(own && timing.done(record.what.ticket))) {
     const std::uint64_t until = device::now_ns() + kLookAgainNs;
-    if (own ? timing.wait(record.what.ticket, until)
-            : device::remote_wait(Driver::get().machine(), record.what, until))
+    if (own ? timing.wait(record.what.ticket, until) : device::remote_wait(Driver::get().machine(), record.what, until))
       break;
     TF_TRY(check_context(*context_));
   }

@@ -26,8 +26,8 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  CUresult record(Stream& stream);          // by the holder of the stream's lock
-  CUresult make_wait(Stream& stream);       // the stream waits for the last record; likewise
+  CUresult record(Stream& stream);     // by the holder of the stream's lock
+  CUresult make_wait(Stream& stream);  // the stream waits for the last record; likewise
   CUresult query();
   CUresult synchronize();
   static CUresult elapsed_ms(const Event& start, const Event& end, float& milliseconds);
@@ -36,7 +36,7 @@ class Event {
   [[nodiscard]] bool timed() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
   const unsigned flags;
   std::uint64_t handle_value = 0;
-  std::shared_ptr<SharedEvent> shared;      // inter-process, once a handle to it was made or opened
+  std::shared_ptr<SharedEvent> shared;  // inter-process, once a handle to it was made or opened
   void share_by(std::shared_ptr<SharedEvent> page);
 
   // While the last record was inside a capture: where.

@@ -50,7 +50,7 @@ CUresult elapsed(float* out, CUevent start, CUevent end) {
 
 }  // namespace
 
-TF_API(cuEventCreate, (CUevent* out, unsigned flags)) {
+TF_API(cuEventCreate, (CUevent * out, unsigned flags)) {
   Context* context = nullptr;
   TF_TRY(enter("cuEventCreate", {}, context));
   if (out == nullptr || flags > 7) return CUDA_ERROR_INVALID_VALUE;
@@ -64,10 +64,10 @@ TF_API(cuEventCreate, (CUevent* out, unsigned flags)) {
 TF_API(cuEventDestroy_v2, (CUevent handle)) { return destroy(handle); }
 TF_API(cuEventDestroy, (CUevent handle)) { return destroy(handle); }
 
-TF_STREAM_API(cuEventRecord, (CUevent event, CUstream stream), { return record("cuEventRecord", kFlavour, event, stream, 0); })
-TF_STREAM_API(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), {
-  return record("cuEventRecordWithFlags", kFlavour, event, stream, flags);
-})
+TF_STREAM_API(cuEventRecord, (CUevent event, CUstream stream),
+              { return record("cuEventRecord", kFlavour, event, stream, 0); })
+TF_STREAM_API(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags),
+              { return record("cuEventRecordWithFlags", kFlavour, event, stream, flags); })
 
 TF_STREAM_API(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned flags), {
   TF_TRY(enter("cuStreamWaitEvent"));

@@ -16,7 +16,7 @@ thread_local bool this_is_executor = false;
 constexpr std::uint64_t kFirstPollNs = 20'000, kLastPollNs = 1'000'000;
 thread_local std::uint64_t poll_ns = kFirstPollNs;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
-constexpr std::uint64_t kWakeEarlyNs = 60'000;   // waking takes about that long; the rest is polled
+constexpr std::uint64_t kWakeEarlyNs = 60'000;  // waking takes about that long; the rest is polled
 }  // namespace
 
 bool Executor::on_executor_thread() const { return this_is_executor; }
@@ -71,14 +71,14 @@ bool Executor::runnable(WorkQueue& queue, std::uint64_t& next_look_ns) {
   Context& context = *queue.context;
   if (context.destroyed()) return true;  // to be skipped
   for (const Need& need : head.needs)
-    if (!need.met()) return false;       // the queue it waits for is ours too and wakes us by running
+    if (!need.met()) return false;  // the queue it waits for is ours too and wakes us by running
   if (context.sticky() != CUDA_SUCCESS) return true;
   if (head.at_device_time && !context.timing().poll(head.before)) {
     const std::uint64_t bound = context.timing().completion_bound(head.before);
     const std::uint64_t now = device::now_ns();
     next_look_ns = std::min(next_look_ns, bound == device::kUnknownNs || bound <= now ? now + poll_ns
-                                          : bound - now > 2 * kWakeEarlyNs           ? bound - kWakeEarlyNs
-                                                                                     : now + (bound - now) / 2 + 1000);
+                                          : bound - now > 2 * kWakeEarlyNs            ? bound - kWakeEarlyNs
+                                                                                      : now + (bound - now) / 2 + 1000);
     return false;
   }
   if (head.ready && !head.ready()) {

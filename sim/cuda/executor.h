@@ -1,8 +1,8 @@
 #pragma once
-// Makes work happen in stream order: one thread of this process takes the heads of the streams' queues that may run now,
-// runs them, and tells the device's clock how long they took. What a kernel or copy *does* happens here, as early as its
-// order allows; when it *ends* is the clock's business. A stream whose head must wait (for a value in memory, for
-// another stream, for the device time of a host function) holds nobody else up.
+// Makes work happen in stream order: one thread of this process takes the heads of the streams' queues that may run
+// now, runs them, and tells the device's clock how long they took. What a kernel or copy *does* happens here, as early
+// as its order allows; when it *ends* is the clock's business. A stream whose head must wait (for a value in memory,
+// for another stream, for the device time of a host function) holds nobody else up.
 //
 // push() by the holder of the stream's lock; the rest from any thread. Lives for ever: nothing is joined at exit.
 #include <atomic>
@@ -32,12 +32,13 @@ struct Need {
 struct Operation {
   enum class Finish : std::uint8_t { none, publish, open_gate };
   Finish finish = Finish::none;
-  bool at_device_time = false;      // not before the device has reached it
-  device::Ticket ticket = 0;        // its timing item
-  device::Ticket before = 0;        // the item in front of it, when at_device_time
+  bool at_device_time = false;  // not before the device has reached it
+  device::Ticket ticket = 0;    // its timing item
+  device::Ticket before = 0;    // the item in front of it, when at_device_time
   std::vector<Need> needs;
-  std::move_only_function<bool()> ready;              // may be empty; polled
-  std::move_only_function<std::uint64_t(bool skip)> run;  // may be empty; skip: context failed or gone. Answers nanoseconds.
+  std::move_only_function<bool()> ready;  // may be empty; polled
+  std::move_only_function<std::uint64_t(bool skip)>
+      run;  // may be empty; skip: context failed or gone. Answers nanoseconds.
 };
 
 // The functional side of one stream.

@@ -17,14 +17,17 @@ void fill_row(CUdeviceptr address, std::uint64_t count, unsigned value) {
 void fill(const CUDA_MEMSET_NODE_PARAMS_v2& what) {
   for (std::uint64_t row = 0; row < what.height; ++row) {
     const CUdeviceptr at = what.dst + row * what.pitch;
-    if (what.elementSize == 1) std::memset(reinterpret_cast<void*>(at), static_cast<int>(what.value & 0xffU), what.width);
-    else if (what.elementSize == 2) fill_row<std::uint16_t>(at, what.width, what.value);
-    else fill_row<std::uint32_t>(at, what.width, what.value);
+    if (what.elementSize == 1)
+      std::memset(reinterpret_cast<void*>(at), static_cast<int>(what.value & 0xffU), what.width);
+    else if (what.elementSize == 2)
+      fill_row<std::uint16_t>(at, what.width, what.value);
+    else
+      fill_row<std::uint32_t>(at, what.width, what.value);
   }
 }
 
-CUresult set(const char* symbol, Flavour flavour, CUstream stream, CUdeviceptr address, std::size_t pitch, unsigned value,
-             unsigned element_size, std::size_t width, std::size_t height) {
+CUresult set(const char* symbol, Flavour flavour, CUstream stream, CUdeviceptr address, std::size_t pitch,
+             unsigned value, unsigned element_size, std::size_t width, std::size_t height) {
   TF_TRY(enter(symbol, "copy"));
   Stream* target = nullptr;
   TF_TRY(find_stream(stream, flavour, target));
@@ -40,7 +43,8 @@ CUresult make_fill(const CUDA_MEMSET_NODE_PARAMS_v2& asked, std::shared_ptr<cons
   if (size != 1 && size != 2 && size != 4) return CUDA_ERROR_INVALID_VALUE;
   if (asked.width != 0 && asked.height != 0) {
     if (asked.dst == 0 || asked.dst % size != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (asked.height > 1 && (asked.pitch < asked.width * size || asked.pitch % size != 0)) return CUDA_ERROR_INVALID_VALUE;
+    if (asked.height > 1 && (asked.pitch < asked.width * size || asked.pitch % size != 0))
+      return CUDA_ERROR_INVALID_VALUE;
     const auto allocation = Driver::get().addresses().find(asked.dst);
     const std::uint64_t past = asked.dst + (asked.height - 1) * asked.pitch + asked.width * size;
     if (!allocation || past > allocation->base + allocation->extent) {
@@ -65,29 +69,26 @@ CUresult enqueue_fill(Stream& stream, std::shared_ptr<const FillCommand> command
   // Half the time of a copy: written, not read.
   const std::uint64_t duration =
       Driver::get().machine().copy_duration_ns(stream.context().device().engine.id, device::WorkKind::d2d, bytes) / 2;
-  enqueue_effect(stream, work, bytes <= kQuickBytes, [command = std::move(command), duration](bool skip) -> std::uint64_t {
-    if (!skip) fill(command->what);
-    return duration;
-  });
+  enqueue_effect(stream, work, bytes <= kQuickBytes,
+                 [command = std::move(command), duration](bool skip) -> std::uint64_t {
+                   if (!skip) fill(command->what);
+                   return duration;
+                 });
   return CUDA_SUCCESS;
 }
 
 #define TF_MEMSET(bits, type, size)                                                                                    \
-  TF_BLOCKING_API(cuMemsetD##bits##_v2, (CUdeviceptr address, type value, std::size_t count), {                        \
-    return set("cuMemsetD" #bits, kFlavour, nullptr, address, 0, value, size, count, 1);                               \
-  })                                                                                                                   \
-  TF_STREAM_API(cuMemsetD##bits##Async, (CUdeviceptr address, type value, std::size_t count, CUstream stream), {       \
-    return set("cuMemsetD" #bits "Async", kFlavour, stream, address, 0, value, size, count, 1);                        \
-  })                                                                                                                   \
+  TF_BLOCKING_API(cuMemsetD##bits##_v2, (CUdeviceptr address, type value, std::size_t count),                          \
+                  { return set("cuMemsetD" #bits, kFlavour, nullptr, address, 0, value, size, count, 1); })            \
+  TF_STREAM_API(cuMemsetD##bits##Async, (CUdeviceptr address, type value, std::size_t count, CUstream stream),         \
+                { return set("cuMemsetD" #bits "Async", kFlavour, stream, address, 0, value, size, count, 1); })       \
   TF_BLOCKING_API(cuMemsetD2D##bits##_v2,                                                                              \
-                  (CUdeviceptr address, std::size_t pitch, type value, std::size_t width, std::size_t height), {       \
-    return set("cuMemsetD2D" #bits, kFlavour, nullptr, address, pitch, value, size, width, height);                    \
-  })                                                                                                                   \
-  TF_STREAM_API(cuMemsetD2D##bits##Async,                                                                              \
-                (CUdeviceptr address, std::size_t pitch, type value, std::size_t width, std::size_t height,            \
-                 CUstream stream), {                                                                                   \
-    return set("cuMemsetD2D" #bits "Async", kFlavour, stream, address, pitch, value, size, width, height);             \
-  })
+                  (CUdeviceptr address, std::size_t pitch, type value, std::size_t width, std::size_t height),         \
+                  { return set("cuMemsetD2D" #bits, kFlavour, nullptr, address, pitch, value, size, width, height); }) \
+  TF_STREAM_API(                                                                                                       \
+      cuMemsetD2D##bits##Async,                                                                                        \
+      (CUdeviceptr address, std::size_t pitch, type value, std::size_t width, std::size_t height, CUstream stream),    \
+      { return set("cuMemsetD2D" #bits "Async", kFlavour, stream, address, pitch, value, size, width, height); })
 
 TF_MEMSET(8, unsigned char, 1)
 TF_MEMSET(16, unsigned short, 2)

@@ -35,7 +35,8 @@ int blocks_per_multiprocessor(const Function& function, std::uint64_t threads, s
   most = std::min(most, p.registers_per_sm / (registers * warps * p.warp_size));
   const std::uint64_t shared = function.kernel.shared_bytes + dynamic_shared;
   if (shared > p.shared_bytes_per_block_optin) return 0;
-  if (shared != 0) most = std::min<std::uint64_t>(most, p.shared_bytes_per_sm / (shared + p.shared_bytes_reserved_per_block));
+  if (shared != 0)
+    most = std::min<std::uint64_t>(most, p.shared_bytes_per_sm / (shared + p.shared_bytes_reserved_per_block));
   return static_cast<int>(most);
 }
 
@@ -47,7 +48,8 @@ CUresult active_blocks(int* out, CUfunction handle, int threads, std::size_t sha
   return CUDA_SUCCESS;
 }
 
-CUresult potential_block(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize shared_of, std::size_t shared, int limit) {
+CUresult potential_block(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize shared_of, std::size_t shared,
+                         int limit) {
   std::shared_ptr<Function> function;
   TF_TRY(find("cuOccupancyMaxPotentialBlockSize", handle, function));
   if (grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -94,7 +96,7 @@ TF_API(cuFuncSetSharedMemConfig, (CUfunction handle, int value)) {
   TF_TRY(find("cuFuncSetSharedMemConfig", handle, function));
   return value >= 0 && value <= 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-TF_API(cuFuncGetModule, (CUmodule* out, CUfunction handle)) {
+TF_API(cuFuncGetModule, (CUmodule * out, CUfunction handle)) {
   std::shared_ptr<Function> function;
   TF_TRY(find("cuFuncGetModule", handle, function));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -128,7 +130,8 @@ TF_API(cuFuncLoad, (CUfunction handle)) {
 TF_API(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int* out, CUfunction function, int threads, std::size_t shared)) {
   return active_blocks(out, function, threads, shared);
 }
-TF_API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, (int* out, CUfunction function, int threads, std::size_t shared, unsigned flags)) {
+TF_API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+       (int* out, CUfunction function, int threads, std::size_t shared, unsigned flags)) {
   return flags > 1 ? CUDA_ERROR_INVALID_VALUE : active_blocks(out, function, threads, shared);
 }
 TF_API(cuOccupancyMaxPotentialBlockSize,
@@ -136,7 +139,8 @@ TF_API(cuOccupancyMaxPotentialBlockSize,
   return potential_block(grid, block, function, shared_of, shared, limit);
 }
 TF_API(cuOccupancyMaxPotentialBlockSizeWithFlags,
-       (int* grid, int* block, CUfunction function, CUoccupancyB2DSize shared_of, std::size_t shared, int limit, unsigned flags)) {
+       (int* grid, int* block, CUfunction function, CUoccupancyB2DSize shared_of, std::size_t shared, int limit,
+        unsigned flags)) {
   return flags > 1 ? CUDA_ERROR_INVALID_VALUE : potential_block(grid, block, function, shared_of, shared, limit);
 }
 TF_API(cuOccupancyAvailableDynamicSMemPerBlock, (std::size_t* out, CUfunction handle, int blocks, int threads)) {
@@ -144,9 +148,12 @@ TF_API(cuOccupancyAvailableDynamicSMemPerBlock, (std::size_t* out, CUfunction ha
   TF_TRY(find("cuOccupancyAvailableDynamicSMemPerBlock", handle, function));
   if (out == nullptr || blocks <= 0 || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
   const auto& p = function->module->context().device().profile();
-  if (blocks_per_multiprocessor(*function, static_cast<std::uint64_t>(threads), 0) < blocks) return CUDA_ERROR_INVALID_VALUE;
-  const std::int64_t each = static_cast<std::int64_t>(p.shared_bytes_per_sm) / blocks - p.shared_bytes_reserved_per_block;
-  const std::int64_t room = std::min<std::int64_t>(each, p.shared_bytes_per_block_optin) - static_cast<std::int64_t>(function->kernel.shared_bytes);
+  if (blocks_per_multiprocessor(*function, static_cast<std::uint64_t>(threads), 0) < blocks)
+    return CUDA_ERROR_INVALID_VALUE;
+  const std::int64_t each =
+      static_cast<std::int64_t>(p.shared_bytes_per_sm) / blocks - p.shared_bytes_reserved_per_block;
+  const std::int64_t room = std::min<std::int64_t>(each, p.shared_bytes_per_block_optin) -
+                            static_cast<std::int64_t>(function->kernel.shared_bytes);
   *out = static_cast<std::size_t>(std::max<std::int64_t>(room, 0));
   return CUDA_SUCCESS;
 }
@@ -167,7 +174,8 @@ TF_API(cuOccupancyMaxActiveClusters, (int* out, CUfunction handle, const CUlaunc
   std::uint64_t cluster = 1;
   for (unsigned i = 0; i < config->numAttrs; ++i)
     if (const auto& a = config->attrs[i]; a.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-      cluster = std::max<std::uint64_t>(std::uint64_t{a.value.clusterDim.x} * a.value.clusterDim.y * a.value.clusterDim.z, 1);
+      cluster =
+          std::max<std::uint64_t>(std::uint64_t{a.value.clusterDim.x} * a.value.clusterDim.y * a.value.clusterDim.z, 1);
   const std::uint64_t threads = std::uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
   const auto blocks = static_cast<std::uint64_t>(blocks_per_multiprocessor(*function, threads, config->sharedMemBytes));
   *out = static_cast<int>(blocks * device.engine.sm_count / cluster);
@@ -220,10 +228,12 @@ CUresult kernel_on(CUkernel handle, CUdevice ordinal, std::shared_ptr<Function>&
 
 }  // namespace
 
-TF_API(cuLibraryLoadData, (CUlibrary* out, const void* image, CUjit_option* options, void** values, unsigned count, int*, void**, unsigned)) {
+TF_API(cuLibraryLoadData, (CUlibrary * out, const void* image, CUjit_option* options, void** values, unsigned count,
+                           int*, void**, unsigned)) {
   return load_library(out, image, {count, options, values});
 }
-TF_API(cuLibraryLoadFromFile, (CUlibrary* out, const char* path, CUjit_option* options, void** values, unsigned count, int*, void**, unsigned)) {
+TF_API(cuLibraryLoadFromFile, (CUlibrary * out, const char* path, CUjit_option* options, void** values, unsigned count,
+                               int*, void**, unsigned)) {
   TF_TRY(check_ready());
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
@@ -238,7 +248,7 @@ TF_API(cuLibraryUnload, (CUlibrary handle)) {
   library->unload();
   return CUDA_SUCCESS;
 }
-TF_API(cuLibraryGetKernel, (CUkernel* out, CUlibrary handle, const char* name)) {
+TF_API(cuLibraryGetKernel, (CUkernel * out, CUlibrary handle, const char* name)) {
   std::shared_ptr<Library> library;
   TF_TRY(find_library("cuLibraryGetKernel", handle, library));
   if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -251,7 +261,7 @@ TF_API(cuLibraryGetKernelCount, (unsigned* out, CUlibrary handle)) {
   *out = static_cast<unsigned>(library->code().kernels().size());
   return CUDA_SUCCESS;
 }
-TF_API(cuLibraryEnumerateKernels, (CUkernel* out, unsigned count, CUlibrary handle)) {
+TF_API(cuLibraryEnumerateKernels, (CUkernel * out, unsigned count, CUlibrary handle)) {
   std::shared_ptr<Library> library;
   TF_TRY(find_library("cuLibraryEnumerateKernels", handle, library));
   if (out == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -259,7 +269,7 @@ TF_API(cuLibraryEnumerateKernels, (CUkernel* out, unsigned count, CUlibrary hand
   std::copy_n(all.begin(), std::min<std::size_t>(count, all.size()), out);
   return CUDA_SUCCESS;
 }
-TF_API(cuLibraryGetModule, (CUmodule* out, CUlibrary handle)) {
+TF_API(cuLibraryGetModule, (CUmodule * out, CUlibrary handle)) {
   std::shared_ptr<Library> library;
   Context* context = nullptr;
   TF_TRY(enter("cuLibraryGetModule", {}, context));
@@ -270,7 +280,7 @@ TF_API(cuLibraryGetModule, (CUmodule* out, CUlibrary handle)) {
   *out = module->handle();
   return CUDA_SUCCESS;
 }
-TF_API(cuLibraryGetGlobal, (CUdeviceptr* address, std::size_t* bytes, CUlibrary handle, const char* name)) {
+TF_API(cuLibraryGetGlobal, (CUdeviceptr * address, std::size_t* bytes, CUlibrary handle, const char* name)) {
   std::shared_ptr<Library> library;
   Context* context = nullptr;
   TF_TRY(enter("cuLibraryGetGlobal", {}, context));
@@ -290,7 +300,7 @@ TF_API(cuLibraryGetUnifiedFunction, (void**, CUlibrary handle, const char*)) {
   TF_TRY(find_library("cuLibraryGetUnifiedFunction", handle, library));
   return CUDA_ERROR_NOT_FOUND;
 }
-TF_API(cuKernelGetFunction, (CUfunction* out, CUkernel handle)) {
+TF_API(cuKernelGetFunction, (CUfunction * out, CUkernel handle)) {
   std::shared_ptr<LibraryKernel> kernel;
   Context* context = nullptr;
   TF_TRY(enter("cuKernelGetFunction", {}, context));
@@ -301,7 +311,7 @@ TF_API(cuKernelGetFunction, (CUfunction* out, CUkernel handle)) {
   *out = function->handle();
   return CUDA_SUCCESS;
 }
-TF_API(cuKernelGetLibrary, (CUlibrary* out, CUkernel handle)) {
+TF_API(cuKernelGetLibrary, (CUlibrary * out, CUkernel handle)) {
   std::shared_ptr<LibraryKernel> kernel;
   TF_TRY(find_kernel("cuKernelGetLibrary", handle, kernel));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -47,7 +47,8 @@ std::shared_ptr<GraphNode> Graph::add(CUgraphNodeType type, Command command, con
 }
 
 CUresult Graph::connect(GraphNode& from, GraphNode& to) {
-  if (&from == &to || std::find(to.after.begin(), to.after.end(), &from) != to.after.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (&from == &to || std::find(to.after.begin(), to.after.end(), &from) != to.after.end())
+    return CUDA_ERROR_INVALID_VALUE;
   to.after.push_back(&from);
   from.before.push_back(&to);
   return CUDA_SUCCESS;
@@ -124,7 +125,8 @@ bool Graph::has_memory_nodes() const {
   });
 }
 
-CUresult GraphExec::instantiate(const Graph& graph, std::uint64_t wanted_flags, std::shared_ptr<GraphExec>& out, GraphNode** bad) {
+CUresult GraphExec::instantiate(const Graph& graph, std::uint64_t wanted_flags, std::shared_ptr<GraphExec>& out,
+                                GraphNode** bad) {
   const auto order = graph.in_order();
   if (order.empty() && !graph.nodes().empty()) {
     if (bad != nullptr) *bad = graph.nodes().front().get();
@@ -169,8 +171,10 @@ std::shared_ptr<Graph> GraphExec::as_graph() {
     std::vector<GraphNode*> after;
     for (const std::size_t earlier : step.after) after.push_back(made[earlier]);
     const bool runs = step.enabled;
-    made.push_back(graph->add(runs ? step.type : CU_GRAPH_NODE_TYPE_EMPTY,
-                              runs ? step.command : Command(std::make_shared<const EmptyCommand>()), after).get());
+    made.push_back(graph
+                       ->add(runs ? step.type : CU_GRAPH_NODE_TYPE_EMPTY,
+                             runs ? step.command : Command(std::make_shared<const EmptyCommand>()), after)
+                       .get());
   }
   return graph;
 }

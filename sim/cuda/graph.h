@@ -1,8 +1,8 @@
 #pragma once
-// Graphs: commands with an order between them, and executable graphs made of them. A node belongs to one graph and keeps
-// its place in it; an executable graph is a copy that remembers which node each of its steps came from, so that single
-// steps can be changed. As in the real API one graph must not be changed from two threads at once; a mutex keeps that
-// mistake from corrupting anything.
+// Graphs: commands with an order between them, and executable graphs made of them. A node belongs to one graph and
+// keeps its place in it; an executable graph is a copy that remembers which node each of its steps came from, so that
+// single steps can be changed. As in the real API one graph must not be changed from two threads at once; a mutex keeps
+// that mistake from corrupting anything.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,10 +20,10 @@ struct GraphNode {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   Command command;
   Graph* graph = nullptr;
-  std::vector<GraphNode*> after;   // in order of adding
+  std::vector<GraphNode*> after;  // in order of adding
   std::vector<GraphNode*> before;
-  std::uint64_t number = 0;        // in the graph, in order of adding
-  std::uint64_t origin = 0;        // handle of the node it was cloned from, 0 = none
+  std::uint64_t number = 0;  // in the graph, in order of adding
+  std::uint64_t origin = 0;  // handle of the node it was cloned from, 0 = none
   std::uint64_t handle_value = 0;
   [[nodiscard]] CUgraphNode handle() const { return as_handle<CUgraphNode>(handle_value); }
 };
@@ -62,7 +62,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
 struct GraphStep {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   Command command;
-  std::uint64_t node = 0;        // handle of the node it was made from
+  std::uint64_t node = 0;  // handle of the node it was made from
   bool enabled = true;
   std::vector<std::size_t> after;
 };
@@ -71,7 +71,8 @@ class GraphExec {
  public:
   static constexpr HandleKind kHandleKind = HandleKind::graph_exec;
   // INVALID_VALUE for a cycle.
-  static CUresult instantiate(const Graph& graph, std::uint64_t flags, std::shared_ptr<GraphExec>& out, GraphNode** bad = nullptr);
+  static CUresult instantiate(const Graph& graph, std::uint64_t flags, std::shared_ptr<GraphExec>& out,
+                              GraphNode** bad = nullptr);
   CUresult launch(Stream& stream);
   [[nodiscard]] std::shared_ptr<Graph> as_graph();  // the enabled steps
   [[nodiscard]] GraphStep* step(std::uint64_t node);

@@ -26,7 +26,8 @@ CUresult find_nodes(const Graph& graph, const CUgraphNode* handles, std::size_t 
   if (count != 0 && handles == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i) {
     GraphNode* node = graph_nodes().find(handles[i]);
-    if (node == nullptr || node->graph != &graph || std::find(out.begin(), out.end(), node) != out.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (node == nullptr || node->graph != &graph || std::find(out.begin(), out.end(), node) != out.end())
+      return CUDA_ERROR_INVALID_VALUE;
     out.push_back(node);
   }
   return CUDA_SUCCESS;
@@ -85,7 +86,8 @@ CUresult edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeDa
   return CUDA_SUCCESS;
 }
 
-CUresult neighbours(const char* symbol, CUgraphNode handle, CUgraphNode* out, CUgraphEdgeData* data, std::size_t* count, bool after) {
+CUresult neighbours(const char* symbol, CUgraphNode handle, CUgraphNode* out, CUgraphEdgeData* data, std::size_t* count,
+                    bool after) {
   GraphNode* node = nullptr;
   TF_TRY(find_node(symbol, handle, node));
   TF_TRY(list(after ? node->after : node->before, out, count));
@@ -103,7 +105,8 @@ CUresult change_edges(const char* symbol, CUgraph handle, const CUgraphNode* fro
   for (std::size_t i = 0; i < count; ++i) {
     GraphNode* first = graph_nodes().find(from[i]);
     GraphNode* second = graph_nodes().find(to[i]);
-    if (first == nullptr || second == nullptr || first->graph != graph.get() || second->graph != graph.get()) return CUDA_ERROR_INVALID_VALUE;
+    if (first == nullptr || second == nullptr || first->graph != graph.get() || second->graph != graph.get())
+      return CUDA_ERROR_INVALID_VALUE;
     TF_TRY(add ? graph->connect(*first, *second) : graph->disconnect(*first, *second));
   }
   return CUDA_SUCCESS;
@@ -119,7 +122,7 @@ CUresult update(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphExecUpdate
 
 }  // namespace
 
-TF_API(cuGraphCreate, (CUgraph* out, unsigned flags)) {
+TF_API(cuGraphCreate, (CUgraph * out, unsigned flags)) {
   TF_TRY(enter("cuGraphCreate"));
   if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   *out = Graph::create()->handle();
@@ -132,7 +135,7 @@ TF_API(cuGraphDestroy, (CUgraph handle)) {
   graphs().remove(handle);
   return CUDA_SUCCESS;
 }
-TF_API(cuGraphClone, (CUgraph* out, CUgraph handle)) {
+TF_API(cuGraphClone, (CUgraph * out, CUgraph handle)) {
   std::shared_ptr<Graph> graph;
   TF_TRY(find_graph("cuGraphClone", handle, graph));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -140,7 +143,7 @@ TF_API(cuGraphClone, (CUgraph* out, CUgraph handle)) {
   *out = graph->clone()->handle();
   return CUDA_SUCCESS;
 }
-TF_API(cuGraphNodeFindInClone, (CUgraphNode* out, CUgraphNode original, CUgraph handle)) {
+TF_API(cuGraphNodeFindInClone, (CUgraphNode * out, CUgraphNode original, CUgraph handle)) {
   std::shared_ptr<Graph> graph;
   TF_TRY(find_graph("cuGraphNodeFindInClone", handle, graph));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -177,7 +180,8 @@ TF_API(cuGraphGetRootNodes, (CUgraph handle, CUgraphNode* out, std::size_t* coun
 TF_API(cuGraphGetEdges, (CUgraph graph, CUgraphNode* from, CUgraphNode* to, std::size_t* count)) {
   return edges(graph, from, to, nullptr, count);
 }
-TF_API(cuGraphGetEdges_v2, (CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, std::size_t* count)) {
+TF_API(cuGraphGetEdges_v2,
+       (CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, std::size_t* count)) {
   return edges(graph, from, to, data, count);
 }
 TF_API(cuGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode* out, std::size_t* count)) {
@@ -189,46 +193,52 @@ TF_API(cuGraphNodeGetDependencies_v2, (CUgraphNode node, CUgraphNode* out, CUgra
 TF_API(cuGraphNodeGetDependentNodes, (CUgraphNode node, CUgraphNode* out, std::size_t* count)) {
   return neighbours("cuGraphNodeGetDependentNodes", node, out, nullptr, count, false);
 }
-TF_API(cuGraphNodeGetDependentNodes_v2, (CUgraphNode node, CUgraphNode* out, CUgraphEdgeData* data, std::size_t* count)) {
+TF_API(cuGraphNodeGetDependentNodes_v2,
+       (CUgraphNode node, CUgraphNode* out, CUgraphEdgeData* data, std::size_t* count)) {
   return neighbours("cuGraphNodeGetDependentNodes", node, out, data, count, false);
 }
 TF_API(cuGraphAddDependencies, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, std::size_t count)) {
   return change_edges("cuGraphAddDependencies", graph, from, to, nullptr, count, true);
 }
-TF_API(cuGraphAddDependencies_v2, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData* data, std::size_t count)) {
+TF_API(cuGraphAddDependencies_v2, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                   const CUgraphEdgeData* data, std::size_t count)) {
   return change_edges("cuGraphAddDependencies", graph, from, to, data, count, true);
 }
 TF_API(cuGraphRemoveDependencies, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, std::size_t count)) {
   return change_edges("cuGraphRemoveDependencies", graph, from, to, nullptr, count, false);
 }
-TF_API(cuGraphRemoveDependencies_v2, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData* data, std::size_t count)) {
+TF_API(cuGraphRemoveDependencies_v2, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                      const CUgraphEdgeData* data, std::size_t count)) {
   return change_edges("cuGraphRemoveDependencies", graph, from, to, data, count, false);
 }
 TF_API(cuGraphDestroyNode, (CUgraphNode handle)) {
   GraphNode* node = nullptr;
   TF_TRY(find_node("cuGraphDestroyNode", handle, node));
-  if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+    return CUDA_ERROR_NOT_SUPPORTED;
   node->graph->erase(*node);
   return CUDA_SUCCESS;
 }
 
-TF_API(cuGraphInstantiate, (CUgraphExec* out, CUgraph graph, CUgraphNode* bad, char* log, std::size_t log_bytes)) {
+TF_API(cuGraphInstantiate, (CUgraphExec * out, CUgraph graph, CUgraphNode* bad, char* log, std::size_t log_bytes)) {
   if (log != nullptr && log_bytes != 0) *log = '\0';
   return instantiate(out, graph, 0, bad);
 }
-TF_API(cuGraphInstantiate_v2, (CUgraphExec* out, CUgraph graph, CUgraphNode* bad, char* log, std::size_t log_bytes)) {
+TF_API(cuGraphInstantiate_v2, (CUgraphExec * out, CUgraph graph, CUgraphNode* bad, char* log, std::size_t log_bytes)) {
   if (log != nullptr && log_bytes != 0) *log = '\0';
   return instantiate(out, graph, 0, bad);
 }
-TF_API(cuGraphInstantiateWithFlags, (CUgraphExec* out, CUgraph graph, unsigned long long flags)) { return instantiate(out, graph, flags); }
-TF_STREAM_API(cuGraphInstantiateWithParams, (CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), {
+TF_API(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph graph, unsigned long long flags)) {
+  return instantiate(out, graph, flags);
+}
+TF_STREAM_API(cuGraphInstantiateWithParams, (CUgraphExec * out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   params->hErrNode_out = nullptr;
   const CUresult result = instantiate(out, graph, params->flags, &params->hErrNode_out);
-  params->result_out = result == CUDA_SUCCESS             ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+  params->result_out = result == CUDA_SUCCESS               ? CUDA_GRAPH_INSTANTIATE_SUCCESS
                        : result == CUDA_ERROR_NOT_SUPPORTED ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
-                       : params->hErrNode_out != nullptr  ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
-                                                          : CUDA_GRAPH_INSTANTIATE_ERROR;
+                       : params->hErrNode_out != nullptr    ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
+                                                            : CUDA_GRAPH_INSTANTIATE_ERROR;
   return result;
 })
 TF_API(cuGraphExecDestroy, (CUgraphExec handle)) {
@@ -284,11 +294,12 @@ TF_API(cuGraphDebugDotPrint, (CUgraph handle, const char* path, unsigned)) {
   if (file == nullptr) return CUDA_ERROR_OPERATING_SYSTEM;
   std::fprintf(file, "digraph dot {\nsubgraph cluster_1 {\nlabel=\"graph_1\" graph[style=\"dashed\"];\n");
   for (const auto& node : graph->nodes()) {
-    std::fprintf(file, "\"graph_1_node_%llu\"[label=\"%llu\\ntype %d\"];\n", static_cast<unsigned long long>(node->number),
-                 static_cast<unsigned long long>(node->number), static_cast<int>(node->type));
+    std::fprintf(file, "\"graph_1_node_%llu\"[label=\"%llu\\ntype %d\"];\n",
+                 static_cast<unsigned long long>(node->number), static_cast<unsigned long long>(node->number),
+                 static_cast<int>(node->type));
     for (const GraphNode* earlier : node->after)
-      std::fprintf(file, "\"graph_1_node_%llu\" -> \"graph_1_node_%llu\";\n", static_cast<unsigned long long>(earlier->number),
-                   static_cast<unsigned long long>(node->number));
+      std::fprintf(file, "\"graph_1_node_%llu\" -> \"graph_1_node_%llu\";\n",
+                   static_cast<unsigned long long>(earlier->number), static_cast<unsigned long long>(node->number));
   }
   std::fprintf(file, "}\n}\n");
   std::fclose(file);

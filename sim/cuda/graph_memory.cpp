@@ -1,11 +1,12 @@
 // Memory that graphs allocate and free. The range lives as long as its node; its bytes are charged from its first run
 // until the device's graph memory is trimmed.
+#include "sim/cuda/graph_memory.h"
+
 #include <set>
 
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
 #include "sim/cuda/graph.h"
-#include "sim/cuda/graph_memory.h"
 #include "sim/cuda/pool.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -127,10 +128,18 @@ TF_API(cuDeviceGetGraphMemAttribute, (CUdevice ordinal, CUgraphMem_attribute att
   const Account& account = accounts()[device];
   auto& out = *static_cast<std::uint64_t*>(value);
   switch (attribute) {
-    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT: out = account.used; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: out = account.used_high; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: out = account.reserved; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: out = account.reserved_high; return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+      out = account.used;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+      out = account.used_high;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+      out = account.reserved;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+      out = account.reserved_high;
+      return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -142,9 +151,12 @@ TF_API(cuDeviceSetGraphMemAttribute, (CUdevice ordinal, CUgraphMem_attribute att
   if (value == nullptr || *static_cast<std::uint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(mutex);
   Account& account = accounts()[device];
-  if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) account.used_high = account.used;
-  else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) account.reserved_high = account.reserved;
-  else return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
+    account.used_high = account.used;
+  else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+    account.reserved_high = account.reserved;
+  else
+    return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 

@@ -8,7 +8,8 @@
 namespace tensor_fusion::sim::cuda {
 namespace {
 
-CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, std::size_t count, CUgraphNodeType type, Command command) {
+CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, std::size_t count, CUgraphNodeType type,
+             Command command) {
   std::shared_ptr<Graph> graph;
   TF_TRY(find_graph("cuGraphAddNode", handle, graph));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -27,7 +28,8 @@ CUresult kernel_command(const CUDA_KERNEL_NODE_PARAMS* params, bool second, Comm
     function = functions().share(params->func);
   } else {
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    const auto handle = params->func != nullptr ? params->func : reinterpret_cast<CUfunction>(second ? params->kern : nullptr);
+    const auto handle =
+        params->func != nullptr ? params->func : reinterpret_cast<CUfunction>(second ? params->kern : nullptr);
     if (find_function(handle, *context, function) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
   }
   std::shared_ptr<const KernelCommand> command;
@@ -39,8 +41,8 @@ CUresult kernel_command(const CUDA_KERNEL_NODE_PARAMS* params, bool second, Comm
 }
 
 CUDA_KERNEL_NODE_PARAMS widened(const CUDA_KERNEL_NODE_PARAMS_v1& p) {
-  return {p.func, p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ, p.sharedMemBytes, p.kernelParams, p.extra,
-          nullptr, nullptr};
+  return {p.func,      p.gridDimX,       p.gridDimY,     p.gridDimZ, p.blockDimX, p.blockDimY,
+          p.blockDimZ, p.sharedMemBytes, p.kernelParams, p.extra,    nullptr,     nullptr};
 }
 
 CUresult copy_command(const CUDA_MEMCPY3D* params, Command& out) {
@@ -54,7 +56,9 @@ CUresult copy_command(const CUDA_MEMCPY3D* params, Command& out) {
 CUresult fill_command(const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context, Command& out) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<const FillCommand> command;
-  TF_TRY(make_fill({params->dst, params->pitch, params->value, params->elementSize, params->width, params->height, context}, command));
+  TF_TRY(make_fill(
+      {params->dst, params->pitch, params->value, params->elementSize, params->width, params->height, context},
+      command));
   out = std::move(command);
   return CUDA_SUCCESS;
 }
@@ -84,7 +88,8 @@ CUresult event_command(CUevent handle, Command& out) {
 
 CUresult alloc_command(CUDA_MEM_ALLOC_NODE_PARAMS* params, Command& out) {
   if (params == nullptr || params->bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+  if (params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
     return CUDA_ERROR_INVALID_VALUE;
   Device* device = nullptr;
   TF_TRY(find_device(params->poolProps.location.id, device));
@@ -92,14 +97,16 @@ CUresult alloc_command(CUDA_MEM_ALLOC_NODE_PARAMS* params, Command& out) {
   TF_TRY(make_graph_memory(*device, params->bytesize, command->memory));
   params->dptr = command->memory->address;
   command->asked = *params;
-  if (params->accessDescs != nullptr) command->access.assign(params->accessDescs, params->accessDescs + params->accessDescCount);
+  if (params->accessDescs != nullptr)
+    command->access.assign(params->accessDescs, params->accessDescs + params->accessDescCount);
   command->asked.accessDescs = command->access.empty() ? nullptr : command->access.data();
   out = std::shared_ptr<const AllocCommand>(std::move(command));
   return CUDA_SUCCESS;
 }
 
 CUresult operations_command(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params, Command& out) {
-  if (params == nullptr || params->count == 0 || params->count > 256 || params->paramArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (params == nullptr || params->count == 0 || params->count > 256 || params->paramArray == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
   auto command = std::make_shared<MemoryOpsCommand>();
   command->operations.assign(params->paramArray, params->paramArray + params->count);
   command->context = params->ctx;
@@ -112,22 +119,35 @@ CUresult operations_command(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params, Command
 CUresult generic_command(CUgraphNodeParams* params, Command& out) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (params->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: return kernel_command(&params->kernel, true, out);
-    case CU_GRAPH_NODE_TYPE_MEMCPY: return copy_command(&params->memcpy.copyParams, out);
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return kernel_command(&params->kernel, true, out);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return copy_command(&params->memcpy.copyParams, out);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
       const auto& p = params->memset;
       const CUDA_MEMSET_NODE_PARAMS first{p.dst, p.pitch, p.value, p.elementSize, p.width, p.height};
       return fill_command(&first, p.ctx, out);
     }
-    case CU_GRAPH_NODE_TYPE_HOST: return host_command(&params->host, out);
-    case CU_GRAPH_NODE_TYPE_GRAPH: return child_command(params->graph.graph, out);
-    case CU_GRAPH_NODE_TYPE_EMPTY: out = std::make_shared<const EmptyCommand>(); return CUDA_SUCCESS;
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return event_command<WaitCommand>(params->event.event, out);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return event_command<RecordCommand>(params->event.event, out);
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return alloc_command(&params->alloc, out);
-    case CU_GRAPH_NODE_TYPE_MEM_FREE: out = std::make_shared<const FreeCommand>(FreeCommand{params->free.dptr}); return CUDA_SUCCESS;
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return operations_command(&params->memOp, out);
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return host_command(&params->host, out);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return child_command(params->graph.graph, out);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      out = std::make_shared<const EmptyCommand>();
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return event_command<WaitCommand>(params->event.event, out);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return event_command<RecordCommand>(params->event.event, out);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return alloc_command(&params->alloc, out);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      out = std::make_shared<const FreeCommand>(FreeCommand{params->free.dptr});
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return operations_command(&params->memOp, out);
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
@@ -166,23 +186,35 @@ void describe(const KernelCommand& c, CUDA_KERNEL_NODE_PARAMS& out) {
   pointers.clear();
   for (const auto& parameter : c.function->kernel.parameters)
     pointers.push_back(const_cast<std::byte*>(c.params.data() + parameter.offset));
-  out = {c.function->handle(), c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2], c.shared_bytes,
-         pointers.empty() ? nullptr : pointers.data(), nullptr, nullptr, c.function->module->context().handle()};
+  out = {c.function->handle(),
+         c.grid[0],
+         c.grid[1],
+         c.grid[2],
+         c.block[0],
+         c.block[1],
+         c.block[2],
+         c.shared_bytes,
+         pointers.empty() ? nullptr : pointers.data(),
+         nullptr,
+         nullptr,
+         c.function->module->context().handle()};
 }
 
 }  // namespace
 
 #define TF_MAKE(expression) \
   Command command;          \
-  TF_TRY(check_ready()); \
+  TF_TRY(check_ready());    \
   TF_TRY(expression)
 
 // kernel
-TF_API(cuGraphAddKernelNode_v2, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_KERNEL_NODE_PARAMS* params)) {
+TF_API(cuGraphAddKernelNode_v2, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                                 const CUDA_KERNEL_NODE_PARAMS* params)) {
   TF_MAKE(kernel_command(params, true, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_KERNEL, std::move(command));
 }
-TF_API(cuGraphAddKernelNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_KERNEL_NODE_PARAMS_v1* params)) {
+TF_API(cuGraphAddKernelNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                              const CUDA_KERNEL_NODE_PARAMS_v1* params)) {
   const CUDA_KERNEL_NODE_PARAMS wide = params != nullptr ? widened(*params) : CUDA_KERNEL_NODE_PARAMS{};
   TF_MAKE(kernel_command(params != nullptr ? &wide : nullptr, false, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_KERNEL, std::move(command));
@@ -198,7 +230,8 @@ TF_API(cuGraphKernelNodeGetParams, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1
   TF_TRY(read("cuGraphKernelNodeGetParams", node, out, command));
   CUDA_KERNEL_NODE_PARAMS p{};
   describe(*command, p);
-  *out = {p.func, p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ, p.sharedMemBytes, p.kernelParams, p.extra};
+  *out = {p.func,      p.gridDimX,  p.gridDimY,       p.gridDimZ,     p.blockDimX,
+          p.blockDimY, p.blockDimZ, p.sharedMemBytes, p.kernelParams, p.extra};
   return CUDA_SUCCESS;
 }
 TF_API(cuGraphKernelNodeSetParams_v2, (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params)) {
@@ -221,7 +254,8 @@ TF_API(cuGraphExecKernelNodeSetParams, (CUgraphExec exec, CUgraphNode node, cons
 }
 
 // copy
-TF_API(cuGraphAddMemcpyNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_MEMCPY3D* params, CUcontext)) {
+TF_API(cuGraphAddMemcpyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                              const CUDA_MEMCPY3D* params, CUcontext)) {
   TF_MAKE(copy_command(params, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMCPY, std::move(command));
 }
@@ -241,7 +275,8 @@ TF_API(cuGraphExecMemcpyNodeSetParams, (CUgraphExec exec, CUgraphNode node, cons
 }
 
 // memset
-TF_API(cuGraphAddMemsetNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context)) {
+TF_API(cuGraphAddMemsetNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                              const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context)) {
   TF_MAKE(fill_command(params, context, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMSET, std::move(command));
 }
@@ -256,13 +291,15 @@ TF_API(cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMSET_NODE_PAR
   TF_MAKE(fill_command(params, nullptr, command));
   return change("cuGraphMemsetNodeSetParams", node, std::move(command));
 }
-TF_API(cuGraphExecMemsetNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context)) {
+TF_API(cuGraphExecMemsetNodeSetParams,
+       (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context)) {
   TF_MAKE(fill_command(params, context, command));
   return change_step("cuGraphExecMemsetNodeSetParams", exec, node, std::move(command));
 }
 
 // host function
-TF_API(cuGraphAddHostNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_HOST_NODE_PARAMS* params)) {
+TF_API(cuGraphAddHostNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                            const CUDA_HOST_NODE_PARAMS* params)) {
   TF_MAKE(host_command(params, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_HOST, std::move(command));
 }
@@ -282,7 +319,8 @@ TF_API(cuGraphExecHostNodeSetParams, (CUgraphExec exec, CUgraphNode node, const 
 }
 
 // child graph, empty
-TF_API(cuGraphAddChildGraphNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUgraph child)) {
+TF_API(cuGraphAddChildGraphNode,
+       (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUgraph child)) {
   TF_MAKE(child_command(child, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_GRAPH, std::move(command));
 }
@@ -296,35 +334,37 @@ TF_API(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, 
   TF_MAKE(child_command(child, command));
   return change_step("cuGraphExecChildGraphNodeSetParams", exec, node, std::move(command));
 }
-TF_API(cuGraphAddEmptyNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count)) {
+TF_API(cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count)) {
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_EMPTY, std::make_shared<const EmptyCommand>());
 }
 
 // events
-#define TF_EVENT_NODE(Kind, Held, type)                                                                                             \
-  TF_API(cuGraphAdd##Kind##Node, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUevent event)) {   \
-    TF_MAKE(event_command<Held>(event, command));                                                                                   \
-    return add(out, graph, after, count, type, std::move(command));                                                                 \
-  }                                                                                                                                 \
-  TF_API(cuGraph##Kind##NodeGetEvent, (CUgraphNode node, CUevent* out)) {                                                           \
-    std::shared_ptr<const Held> command;                                                                                            \
-    TF_TRY(read("cuGraph" #Kind "NodeGetEvent", node, out, command));                                                               \
-    *out = as_handle<CUevent>(command->event->handle_value);                                                                        \
-    return CUDA_SUCCESS;                                                                                                            \
-  }                                                                                                                                 \
-  TF_API(cuGraph##Kind##NodeSetEvent, (CUgraphNode node, CUevent event)) {                                                          \
-    TF_MAKE(event_command<Held>(event, command));                                                                                   \
-    return change("cuGraph" #Kind "NodeSetEvent", node, std::move(command));                                                        \
-  }                                                                                                                                 \
-  TF_API(cuGraphExec##Kind##NodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent event)) {                                    \
-    TF_MAKE(event_command<Held>(event, command));                                                                                   \
-    return change_step("cuGraphExec" #Kind "NodeSetEvent", exec, node, std::move(command));                                         \
+#define TF_EVENT_NODE(Kind, Held, type)                                                                    \
+  TF_API(cuGraphAdd##Kind##Node,                                                                           \
+         (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUevent event)) { \
+    TF_MAKE(event_command<Held>(event, command));                                                          \
+    return add(out, graph, after, count, type, std::move(command));                                        \
+  }                                                                                                        \
+  TF_API(cuGraph##Kind##NodeGetEvent, (CUgraphNode node, CUevent * out)) {                                 \
+    std::shared_ptr<const Held> command;                                                                   \
+    TF_TRY(read("cuGraph" #Kind "NodeGetEvent", node, out, command));                                      \
+    *out = as_handle<CUevent>(command->event->handle_value);                                               \
+    return CUDA_SUCCESS;                                                                                   \
+  }                                                                                                        \
+  TF_API(cuGraph##Kind##NodeSetEvent, (CUgraphNode node, CUevent event)) {                                 \
+    TF_MAKE(event_command<Held>(event, command));                                                          \
+    return change("cuGraph" #Kind "NodeSetEvent", node, std::move(command));                               \
+  }                                                                                                        \
+  TF_API(cuGraphExec##Kind##NodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent event)) {           \
+    TF_MAKE(event_command<Held>(event, command));                                                          \
+    return change_step("cuGraphExec" #Kind "NodeSetEvent", exec, node, std::move(command));                \
   }
 TF_EVENT_NODE(EventRecord, RecordCommand, CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 TF_EVENT_NODE(EventWait, WaitCommand, CU_GRAPH_NODE_TYPE_WAIT_EVENT)
 
 // memory
-TF_API(cuGraphAddMemAllocNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* params)) {
+TF_API(cuGraphAddMemAllocNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                                CUDA_MEM_ALLOC_NODE_PARAMS* params)) {
   TF_MAKE(alloc_command(params, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, std::move(command));
 }
@@ -334,8 +374,10 @@ TF_API(cuGraphMemAllocNodeGetParams, (CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
   *out = command->asked;
   return CUDA_SUCCESS;
 }
-TF_API(cuGraphAddMemFreeNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUdeviceptr address)) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE, std::make_shared<const FreeCommand>(FreeCommand{address}));
+TF_API(cuGraphAddMemFreeNode,
+       (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUdeviceptr address)) {
+  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE,
+             std::make_shared<const FreeCommand>(FreeCommand{address}));
 }
 TF_API(cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr* out)) {
   std::shared_ptr<const FreeCommand> command;
@@ -343,7 +385,8 @@ TF_API(cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr* out)) {
   *out = command->address;
   return CUDA_SUCCESS;
 }
-TF_API(cuGraphAddBatchMemOpNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params)) {
+TF_API(cuGraphAddBatchMemOpNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* params)) {
   TF_MAKE(operations_command(params, command));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, std::move(command));
 }
@@ -358,17 +401,20 @@ TF_API(cuGraphBatchMemOpNodeSetParams, (CUgraphNode node, const CUDA_BATCH_MEM_O
   TF_MAKE(operations_command(params, command));
   return change("cuGraphBatchMemOpNodeSetParams", node, std::move(command));
 }
-TF_API(cuGraphExecBatchMemOpNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params)) {
+TF_API(cuGraphExecBatchMemOpNodeSetParams,
+       (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params)) {
   TF_MAKE(operations_command(params, command));
   return change_step("cuGraphExecBatchMemOpNodeSetParams", exec, node, std::move(command));
 }
 
 // any kind
-TF_API(cuGraphAddNode, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUgraphNodeParams* params)) {
+TF_API(cuGraphAddNode,
+       (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUgraphNodeParams* params)) {
   TF_MAKE(generic_command(params, command));
   return add(out, graph, after, count, params->type, std::move(command));
 }
-TF_API(cuGraphAddNode_v2, (CUgraphNode* out, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* data, std::size_t count, CUgraphNodeParams* params)) {
+TF_API(cuGraphAddNode_v2, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* data,
+                           std::size_t count, CUgraphNodeParams* params)) {
   for (std::size_t i = 0; data != nullptr && i < count; ++i)
     if (data[i].from_port != 0 || data[i].to_port != 0 || data[i].type != 0) return CUDA_ERROR_NOT_SUPPORTED;
   TF_MAKE(generic_command(params, command));
@@ -387,7 +433,8 @@ TF_API(cuGraphNodeSetEnabled, (CUgraphExec handle, CUgraphNode node, unsigned en
   TF_TRY(find_exec("cuGraphNodeSetEnabled", handle, exec));
   const std::lock_guard lock(exec->mutex);
   GraphStep* step = exec->step(reinterpret_cast<std::uintptr_t>(node));
-  if (step == nullptr || (step->type != CU_GRAPH_NODE_TYPE_KERNEL && step->type != CU_GRAPH_NODE_TYPE_MEMSET && step->type != CU_GRAPH_NODE_TYPE_MEMCPY))
+  if (step == nullptr || (step->type != CU_GRAPH_NODE_TYPE_KERNEL && step->type != CU_GRAPH_NODE_TYPE_MEMSET &&
+                          step->type != CU_GRAPH_NODE_TYPE_MEMCPY))
     return CUDA_ERROR_INVALID_VALUE;
   step->enabled = enabled != 0;
   return CUDA_SUCCESS;
@@ -410,7 +457,8 @@ TF_API(cuGraphKernelNodeGetAttribute, (CUgraphNode node, CUlaunchAttributeID nam
     if (attribute.id == name) *out = attribute.value;
   return CUDA_SUCCESS;
 }
-TF_API(cuGraphKernelNodeSetAttribute, (CUgraphNode node, CUlaunchAttributeID name, const CUlaunchAttributeValue* value)) {
+TF_API(cuGraphKernelNodeSetAttribute,
+       (CUgraphNode node, CUlaunchAttributeID name, const CUlaunchAttributeValue* value)) {
   std::shared_ptr<const KernelCommand> command;
   TF_TRY(read("cuGraphKernelNodeSetAttribute", node, value, command));
   auto changed = std::make_shared<KernelCommand>(*command);

@@ -12,8 +12,24 @@
 namespace tensor_fusion::sim::cuda {
 
 enum class HandleKind : std::uint64_t {
-  context = 1, stream, event, module, function, library, kernel, graph, graph_node, graph_exec, pool, array, mipmap,
-  link, texture, surface, physical, user_object,
+  context = 1,
+  stream,
+  event,
+  module,
+  function,
+  library,
+  kernel,
+  graph,
+  graph_node,
+  graph_exec,
+  pool,
+  array,
+  mipmap,
+  link,
+  texture,
+  surface,
+  physical,
+  user_object,
 };
 
 template <typename T>
@@ -47,18 +63,23 @@ class HandleTable {
     Chunk* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
     if (chunk == nullptr) return nullptr;
     Slot& slot = (*chunk)[index % kChunk];
-    if (slot.generation.load(std::memory_order_acquire) != ((handle >> kGenerationShift) & kMaxGeneration)) return nullptr;
+    if (slot.generation.load(std::memory_order_acquire) != ((handle >> kGenerationShift) & kMaxGeneration))
+      return nullptr;
     return slot.raw.load(std::memory_order_relaxed);
   }
   template <typename Handle>
-  [[nodiscard]] T* find(Handle* handle) const { return find(reinterpret_cast<std::uintptr_t>(handle)); }
+  [[nodiscard]] T* find(Handle* handle) const {
+    return find(reinterpret_cast<std::uintptr_t>(handle));
+  }
 
   [[nodiscard]] std::shared_ptr<T> share(std::uint64_t handle) const {
     const std::lock_guard lock(mutex_);
     return find(handle) != nullptr ? slot_at((handle >> kIndexShift) & (kMaxObjects - 1)).owner : nullptr;
   }
   template <typename Handle>
-  [[nodiscard]] std::shared_ptr<T> share(Handle* handle) const { return share(reinterpret_cast<std::uintptr_t>(handle)); }
+  [[nodiscard]] std::shared_ptr<T> share(Handle* handle) const {
+    return share(reinterpret_cast<std::uintptr_t>(handle));
+  }
 
   // The object, which the handle no longer names; nothing if it did not.
   std::shared_ptr<T> remove(std::uint64_t handle) {
@@ -71,7 +92,9 @@ class HandleTable {
     return std::move(slot.owner);
   }
   template <typename Handle>
-  std::shared_ptr<T> remove(Handle* handle) { return remove(reinterpret_cast<std::uintptr_t>(handle)); }
+  std::shared_ptr<T> remove(Handle* handle) {
+    return remove(reinterpret_cast<std::uintptr_t>(handle));
+  }
 
  private:
   static constexpr std::uint64_t kChunk = 1024;
@@ -101,6 +124,8 @@ class HandleTable {
 };
 
 template <typename Handle>
-[[nodiscard]] Handle as_handle(std::uint64_t value) { return reinterpret_cast<Handle>(static_cast<std::uintptr_t>(value)); }
+[[nodiscard]] Handle as_handle(std::uint64_t value) {
+  return reinterpret_cast<Handle>(static_cast<std::uintptr_t>(value));
+}
 
 }  // namespace tensor_fusion::sim::cuda

@@ -67,7 +67,8 @@ bool Heap::retain(std::uint64_t offset, std::uint64_t bytes) {
     while (end <= last && !committed_[end]) ++end;
     if (end > chunk) {
       if (!arena_.commit(chunk * kChunkBytes, (end - chunk) * kChunkBytes)) return false;
-      std::fill(committed_.begin() + static_cast<std::ptrdiff_t>(chunk), committed_.begin() + static_cast<std::ptrdiff_t>(end), true);
+      std::fill(committed_.begin() + static_cast<std::ptrdiff_t>(chunk),
+                committed_.begin() + static_cast<std::ptrdiff_t>(end), true);
       idle_committed_ += static_cast<unsigned>(end - chunk);  // until the loop below counts its users
     }
     chunk = end + 1;

@@ -89,7 +89,8 @@ CUresult fat_binary_text(const void* image, int capability, std::string& out) {
   for (const std::byte* at = bytes + container.header_bytes; at + sizeof(Entry) <= end;) {
     const auto entry = read<Entry>(at);
     const std::uint64_t step = entry.header_bytes + entry.payload_bytes;
-    if (entry.header_bytes < sizeof(Entry) || step > static_cast<std::uint64_t>(end - at)) return CUDA_ERROR_INVALID_IMAGE;
+    if (entry.header_bytes < sizeof(Entry) || step > static_cast<std::uint64_t>(end - at))
+      return CUDA_ERROR_INVALID_IMAGE;
     if (entry.kind == kPtxEntry && entry.capability <= static_cast<std::uint32_t>(capability) &&
         (best == nullptr || entry.capability > best_capability)) {
       best = at;
@@ -115,7 +116,8 @@ CUresult fat_binary_text(const void* image, int capability, std::string& out) {
 
 CUresult parse_text(std::string_view text, Device& device, std::shared_ptr<const ptx::Module>& out, std::string& log) {
   ptx::ParseOptions options;
-  options.device_capability = static_cast<int>(device.profile().capability_major * 10 + device.profile().capability_minor);
+  options.device_capability =
+      static_cast<int>(device.profile().capability_major * 10 + device.profile().capability_minor);
   auto parsed = ptx::parse(text, options);
   if (!parsed) {
     log = parsed.error().render();

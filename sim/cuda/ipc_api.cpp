@@ -1,5 +1,5 @@
-// Memory and events between processes. A memory handle names the exporter's arena and place in it; opening maps the same
-// bytes here, uncharged. An event handle names a small shared file.
+// Memory and events between processes. A memory handle names the exporter's arena and place in it; opening maps the
+// same bytes here, uncharged. An event handle names a small shared file.
 #include <unistd.h>
 
 #include <atomic>
@@ -51,7 +51,8 @@ CUresult open_memory(CUdeviceptr* out, const CUipcMemHandle& raw, unsigned flags
   MemoryHandle handle;
   std::memcpy(&handle, &raw, sizeof handle);
   if (out == nullptr || flags > 1 || handle.magic != kMemoryMagic) return CUDA_ERROR_INVALID_VALUE;
-  if (handle.pid == static_cast<std::uint32_t>(::getpid())) return CUDA_ERROR_INVALID_CONTEXT;  // not for one's own memory
+  if (handle.pid == static_cast<std::uint32_t>(::getpid()))
+    return CUDA_ERROR_INVALID_CONTEXT;  // not for one's own memory
   Device* device = nullptr;
   for (const auto& each : Driver::get().devices())
     if (each->engine.id == handle.engine) device = each.get();
@@ -68,7 +69,8 @@ CUresult open_memory(CUdeviceptr* out, const CUipcMemHandle& raw, unsigned flags
   const std::uint64_t first = handle.offset / device::kArenaPage * device::kArenaPage;
   const std::uint64_t bytes = round_up(handle.offset + handle.bytes, device::kArenaPage) - first;
   const auto place = device::reserve_addresses(bytes, device::kArenaPage);
-  const bool mapped = place && device::map_at(*place, bytes, *fd, first) && device::protect(*place, bytes, device::Access::read_write);
+  const bool mapped =
+      place && device::map_at(*place, bytes, *fd, first) && device::protect(*place, bytes, device::Access::read_write);
   ::close(*fd);
   if (!mapped) {
     if (place) device::free_addresses(*place, bytes);
@@ -84,14 +86,15 @@ CUresult open_memory(CUdeviceptr* out, const CUipcMemHandle& raw, unsigned flags
   allocation->owner = context->weak_from_this();
   allocation->id = Driver::get().addresses().next_id();
   Driver::get().addresses().add(allocation);
-  opened()[allocation->base] = {handle.pid, handle.id, allocation->base, reinterpret_cast<std::uint64_t>(*place), bytes, 1};
+  opened()[allocation->base] = {handle.pid, handle.id, allocation->base, reinterpret_cast<std::uint64_t>(*place),
+                                bytes,      1};
   *out = allocation->base;
   return CUDA_SUCCESS;
 }
 
 }  // namespace
 
-TF_API(cuIpcGetMemHandle, (CUipcMemHandle* out, CUdeviceptr address)) {
+TF_API(cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr address)) {
   Context* context = nullptr;
   TF_TRY(enter("cuIpcGetMemHandle", {}, context));
   const auto allocation = Driver::get().addresses().find(address);
@@ -110,8 +113,12 @@ TF_API(cuIpcGetMemHandle, (CUipcMemHandle* out, CUdeviceptr address)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuIpcOpenMemHandle_v2, (CUdeviceptr* out, CUipcMemHandle handle, unsigned flags)) { return open_memory(out, handle, flags); }
-TF_API(cuIpcOpenMemHandle, (CUdeviceptr* out, CUipcMemHandle handle, unsigned flags)) { return open_memory(out, handle, flags); }
+TF_API(cuIpcOpenMemHandle_v2, (CUdeviceptr * out, CUipcMemHandle handle, unsigned flags)) {
+  return open_memory(out, handle, flags);
+}
+TF_API(cuIpcOpenMemHandle, (CUdeviceptr * out, CUipcMemHandle handle, unsigned flags)) {
+  return open_memory(out, handle, flags);
+}
 
 TF_API(cuIpcCloseMemHandle, (CUdeviceptr address)) {
   Context* context = nullptr;
@@ -132,7 +139,7 @@ TF_API(cuIpcCloseMemHandle, (CUdeviceptr address)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuIpcGetEventHandle, (CUipcEventHandle* out, CUevent handle)) {
+TF_API(cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent handle)) {
   TF_TRY(enter("cuIpcGetEventHandle"));
   const auto event = events().share(handle);
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -157,7 +164,7 @@ TF_API(cuIpcGetEventHandle, (CUipcEventHandle* out, CUevent handle)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuIpcOpenEventHandle, (CUevent* out, CUipcEventHandle raw)) {
+TF_API(cuIpcOpenEventHandle, (CUevent * out, CUipcEventHandle raw)) {
   Context* context = nullptr;
   TF_TRY(enter("cuIpcOpenEventHandle", {}, context));
   EventHandle handle;

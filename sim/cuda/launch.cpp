@@ -1,9 +1,10 @@
 // Kernel launches: checking what a real driver checks at the call, packing parameters, running.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
 
 #include "sim/cuda/capture.h"
 #include "sim/cuda/command.h"
@@ -29,11 +30,12 @@ class ContextMemory final : public ptx::Memory {
     if (allocation->kind == Allocation::Kind::mapped) {
       const auto allowed = static_cast<Mapping*>(allocation->keeper.get())->allowed(context_.device().ordinal);
       if (allowed == CU_MEM_ACCESS_FLAGS_PROT_NONE) return std::nullopt;
-      return ptx::Range{allocation->base, allocation->base + allocation->extent, allowed == CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+      return ptx::Range{allocation->base, allocation->base + allocation->extent,
+                        allowed == CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     }
     if (!allocation->readable) return std::nullopt;
     if (allocation->on_device() && allocation->kind != Allocation::Kind::managed &&
-               allocation->kind != Allocation::Kind::ipc && !context_.may_access(*allocation->device)) {
+        allocation->kind != Allocation::Kind::ipc && !context_.may_access(*allocation->device)) {
       return std::nullopt;
     }
     return ptx::Range{allocation->base, allocation->base + allocation->extent, allocation->writable};
@@ -50,12 +52,18 @@ struct Failure {
 
 Failure failure_of(ptx::Status status) {
   switch (status) {
-    case ptx::Status::illegal_address: return {CUDA_ERROR_ILLEGAL_ADDRESS, 31};
-    case ptx::Status::misaligned_address: return {CUDA_ERROR_MISALIGNED_ADDRESS, 13};
-    case ptx::Status::assert_failed: return {CUDA_ERROR_ASSERT, 13};
-    case ptx::Status::illegal_instruction: return {CUDA_ERROR_ILLEGAL_INSTRUCTION, 13};
-    case ptx::Status::timeout: return {CUDA_ERROR_LAUNCH_TIMEOUT, 8};
-    default: return {CUDA_ERROR_LAUNCH_FAILED, 13};
+    case ptx::Status::illegal_address:
+      return {CUDA_ERROR_ILLEGAL_ADDRESS, 31};
+    case ptx::Status::misaligned_address:
+      return {CUDA_ERROR_MISALIGNED_ADDRESS, 13};
+    case ptx::Status::assert_failed:
+      return {CUDA_ERROR_ASSERT, 13};
+    case ptx::Status::illegal_instruction:
+      return {CUDA_ERROR_ILLEGAL_INSTRUCTION, 13};
+    case ptx::Status::timeout:
+      return {CUDA_ERROR_LAUNCH_TIMEOUT, 8};
+    default:
+      return {CUDA_ERROR_LAUNCH_FAILED, 13};
   }
 }
 
@@ -91,11 +99,12 @@ std::uint64_t run_kernel(Context& context, const KernelCommand& command) {
   const ptx::Outcome outcome = ptx::run(launch, memory, options);
   if (outcome.status != ptx::Status::ok && outcome.status != ptx::Status::cancelled) {
     const Failure failure = failure_of(outcome.status);
-    device::report_xid(Driver::get().machine(), device.engine.device, failure.xid, static_cast<std::uint32_t>(::getpid()),
-                       device.engine.gpu_instance, device.engine.compute_instance);
+    device::report_xid(Driver::get().machine(), device.engine.device, failure.xid,
+                       static_cast<std::uint32_t>(::getpid()), device.engine.gpu_instance,
+                       device.engine.compute_instance);
     context.poison(failure.result);
-    log_line("kernel " + command.function->kernel.name + ": " + std::string(ptx::status_name(outcome.status)) + " at line " +
-             std::to_string(outcome.line) + " of its PTX");
+    log_line("kernel " + command.function->kernel.name + ": " + std::string(ptx::status_name(outcome.status)) +
+             " at line " + std::to_string(outcome.line) + " of its PTX");
   }
   const std::uint64_t blocks = std::uint64_t{command.grid[0]} * command.grid[1] * command.grid[2];
   return Driver::get().machine().kernel_duration_ns(device.engine.id, outcome.thread_instructions,
@@ -118,9 +127,12 @@ CUresult pack(const ptx::Kernel& kernel, void** params, void** extra, std::vecto
   const std::size_t* size = nullptr;
   for (void** at = extra; reinterpret_cast<std::uintptr_t>(*at) != kLaunchParamEnd; at += 2) {
     const auto key = reinterpret_cast<std::uintptr_t>(*at);
-    if (key == kLaunchParamBufferPointer) buffer = at[1];
-    else if (key == kLaunchParamBufferSize) size = static_cast<const std::size_t*>(at[1]);
-    else return CUDA_ERROR_INVALID_VALUE;
+    if (key == kLaunchParamBufferPointer)
+      buffer = at[1];
+    else if (key == kLaunchParamBufferSize)
+      size = static_cast<const std::size_t*>(at[1]);
+    else
+      return CUDA_ERROR_INVALID_VALUE;
   }
   if (size == nullptr || (buffer == nullptr && *size != 0)) return CUDA_ERROR_INVALID_VALUE;
   if (*size < kernel.parameter_bytes) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
@@ -149,8 +161,8 @@ std::uint64_t effect_free_duration(const Device& device, const Function& functio
 
 }  // namespace
 
-CUresult check_launch(const Function& function, const std::array<unsigned, 3>& grid, const std::array<unsigned, 3>& block,
-                      unsigned shared_bytes, bool cooperative) {
+CUresult check_launch(const Function& function, const std::array<unsigned, 3>& grid,
+                      const std::array<unsigned, 3>& block, unsigned shared_bytes, bool cooperative) {
   const Device& device = function.module->context().device();
   const auto& profile = device.profile();
   const std::uint64_t threads = std::uint64_t{block[0]} * block[1] * block[2];
@@ -165,8 +177,9 @@ CUresult check_launch(const Function& function, const std::array<unsigned, 3>& g
   if (shared_bytes != 0 && shared_bytes > static_cast<unsigned>(std::max(function.max_dynamic_shared.load(), 0)))
     return CUDA_ERROR_INVALID_VALUE;
   if (cooperative) {
-    const std::uint64_t resident = std::uint64_t{device.engine.sm_count} *
-                                   std::min<std::uint64_t>(profile.max_blocks_per_sm, profile.max_threads_per_sm / threads);
+    const std::uint64_t resident =
+        std::uint64_t{device.engine.sm_count} *
+        std::min<std::uint64_t>(profile.max_blocks_per_sm, profile.max_threads_per_sm / threads);
     if (std::uint64_t{grid[0]} * grid[1] * grid[2] > resident) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
   return CUDA_SUCCESS;
@@ -257,8 +270,11 @@ CUresult launch_ex(Flavour flavour, const CUlaunchConfig* config, CUfunction fun
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
     switch (attribute.id) {
-      case CU_LAUNCH_ATTRIBUTE_IGNORE: continue;
-      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative = attribute.value.cooperative != 0; break;
+      case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        continue;
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        cooperative = attribute.value.cooperative != 0;
+        break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
         const auto& cluster = attribute.value.clusterDim;
         if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -267,8 +283,12 @@ CUresult launch_ex(Flavour flavour, const CUlaunchConfig* config, CUfunction fun
           return CUDA_ERROR_INVALID_CLUSTER_SIZE;
         break;
       }
-      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: completion = attribute.value.launchCompletionEvent.event; break;
-      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: completion = attribute.value.programmaticEvent.event; break;
+      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        completion = attribute.value.launchCompletionEvent.event;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        completion = attribute.value.programmaticEvent.event;
+        break;
       case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
       case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
@@ -277,15 +297,18 @@ CUresult launch_ex(Flavour flavour, const CUlaunchConfig* config, CUfunction fun
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-      case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: break;  // hints: they change nothing here
-      case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: return CUDA_ERROR_NOT_SUPPORTED;
-      default: return CUDA_ERROR_INVALID_VALUE;
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        break;  // hints: they change nothing here
+      case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+        return CUDA_ERROR_NOT_SUPPORTED;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
     }
     attributes.push_back(attribute);
   }
   TF_TRY(launch("cuLaunchKernelEx", flavour, function, {config->gridDimX, config->gridDimY, config->gridDimZ},
-                {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, config->hStream, params,
-                extra, cooperative, std::move(attributes)));
+                {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, config->hStream,
+                params, extra, cooperative, std::move(attributes)));
   if (completion == nullptr) return CUDA_SUCCESS;
   Stream* stream = nullptr;
   TF_TRY(find_stream(config->hStream, flavour, stream));
@@ -297,21 +320,22 @@ CUresult launch_ex(Flavour flavour, const CUlaunchConfig* config, CUfunction fun
 }  // namespace
 
 TF_STREAM_API(cuLaunchKernel,
-              (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-               unsigned block_z, unsigned shared_bytes, CUstream stream, void** params, void** extra), {
-  return launch("cuLaunchKernel", kFlavour, function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
-                stream, params, extra, false);
-})
+              (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+               unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** params, void** extra),
+              {
+                return launch("cuLaunchKernel", kFlavour, function, {grid_x, grid_y, grid_z},
+                              {block_x, block_y, block_z}, shared_bytes, stream, params, extra, false);
+              })
 
 TF_STREAM_API(cuLaunchCooperativeKernel,
-              (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-               unsigned block_z, unsigned shared_bytes, CUstream stream, void** params), {
-  return launch("cuLaunchCooperativeKernel", kFlavour, function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
-                shared_bytes, stream, params, nullptr, true);
-})
+              (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+               unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** params),
+              {
+                return launch("cuLaunchCooperativeKernel", kFlavour, function, {grid_x, grid_y, grid_z},
+                              {block_x, block_y, block_z}, shared_bytes, stream, params, nullptr, true);
+              })
 
-TF_STREAM_API(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction function, void** params, void** extra), {
-  return launch_ex(kFlavour, config, function, params, extra);
-})
+TF_STREAM_API(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction function, void** params, void** extra),
+              { return launch_ex(kFlavour, config, function, params, extra); })
 
 }  // namespace tensor_fusion::sim::cuda

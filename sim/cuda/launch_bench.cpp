@@ -1,5 +1,5 @@
-// What a launch costs the program: process CPU (all threads) per cuLaunchKernel of an empty kernel, per busy kernel, and
-// per launch of a kernel that must be executed. Last line: bench launch: empty_kernel_cpu_ns=…
+// What a launch costs the program: process CPU (all threads) per cuLaunchKernel of an empty kernel, per busy kernel,
+// and per launch of a kernel that must be executed. Last line: bench launch: empty_kernel_cpu_ns=…
 #include <stdlib.h>
 #include <time.h>
 
@@ -61,7 +61,8 @@ int main() {
   CUmodule module = nullptr;
   CUfunction nothing = nullptr, busy = nullptr, store = nullptr;
   CUdeviceptr word = 0;
-  if (cuInit(0) != CUDA_SUCCESS || cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS || cuModuleLoadData(&module, kText) != CUDA_SUCCESS ||
+  if (cuInit(0) != CUDA_SUCCESS || cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS ||
+      cuModuleLoadData(&module, kText) != CUDA_SUCCESS ||
       cuModuleGetFunction(&nothing, module, "nothing") != CUDA_SUCCESS ||
       cuModuleGetFunction(&busy, module, "tensor_fusion_busy") != CUDA_SUCCESS ||
       cuModuleGetFunction(&store, module, "store") != CUDA_SUCCESS || cuMemAlloc_v2(&word, 4) != CUDA_SUCCESS) {
@@ -90,7 +91,9 @@ int main() {
   cuCtxSynchronize();
   const double sustained_ns = static_cast<double>(process_cpu_ns() - begin) / 200'000;
   std::filesystem::remove_all(directory);
-  std::printf("bench launch: empty_kernel_cpu_ns=%.0f busy_kernel_cpu_ns=%.0f sustained_cpu_ns=%.0f executed_kernel_cpu_ns=%.0f\n", empty_ns,
-              busy_ns, sustained_ns, executed_ns);
+  std::printf(
+      "bench launch: empty_kernel_cpu_ns=%.0f busy_kernel_cpu_ns=%.0f sustained_cpu_ns=%.0f "
+      "executed_kernel_cpu_ns=%.0f\n",
+      empty_ns, busy_ns, sustained_ns, executed_ns);
   return 0;
 }

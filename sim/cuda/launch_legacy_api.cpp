@@ -34,8 +34,10 @@ CUresult prepare(const char* symbol, CUfunction handle, Change change) {
 CUresult put(const char* symbol, CUfunction handle, int offset, const void* value, std::size_t bytes) {
   return prepare(symbol, handle, [&](Prepared& p) {
     constexpr std::size_t kMost = 4096;  // as much as parameters may have
-    if (offset < 0 || value == nullptr || static_cast<std::size_t>(offset) + bytes > kMost) return CUDA_ERROR_INVALID_VALUE;
-    if (p.params.size() < static_cast<std::size_t>(offset) + bytes) p.params.resize(static_cast<std::size_t>(offset) + bytes);
+    if (offset < 0 || value == nullptr || static_cast<std::size_t>(offset) + bytes > kMost)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (p.params.size() < static_cast<std::size_t>(offset) + bytes)
+      p.params.resize(static_cast<std::size_t>(offset) + bytes);
     std::memcpy(p.params.data() + offset, value, bytes);
     return CUDA_SUCCESS;
   });
@@ -58,8 +60,8 @@ CUresult launch(const char* symbol, CUfunction handle, int width, int height, CU
   void* extra[] = {reinterpret_cast<void*>(kLaunchParamBufferPointer), p.params.data(),
                    reinterpret_cast<void*>(kLaunchParamBufferSize), &bytes, reinterpret_cast<void*>(kLaunchParamEnd)};
   std::shared_ptr<const KernelCommand> command;
-  TF_TRY(make_kernel_command(function, {static_cast<unsigned>(width), static_cast<unsigned>(height), 1}, p.block, p.shared_bytes,
-                             nullptr, extra, false, command));
+  TF_TRY(make_kernel_command(function, {static_cast<unsigned>(width), static_cast<unsigned>(height), 1}, p.block,
+                             p.shared_bytes, nullptr, extra, false, command));
   return issue(*stream, std::move(command));
 }
 
@@ -85,11 +87,19 @@ TF_API(cuParamSetSize, (CUfunction function, unsigned bytes)) {
     return CUDA_SUCCESS;
   });
 }
-TF_API(cuParamSeti, (CUfunction function, int offset, unsigned value)) { return put("cuParamSeti", function, offset, &value, sizeof value); }
-TF_API(cuParamSetf, (CUfunction function, int offset, float value)) { return put("cuParamSetf", function, offset, &value, sizeof value); }
-TF_API(cuParamSetv, (CUfunction function, int offset, void* value, unsigned bytes)) { return put("cuParamSetv", function, offset, value, bytes); }
+TF_API(cuParamSeti, (CUfunction function, int offset, unsigned value)) {
+  return put("cuParamSeti", function, offset, &value, sizeof value);
+}
+TF_API(cuParamSetf, (CUfunction function, int offset, float value)) {
+  return put("cuParamSetf", function, offset, &value, sizeof value);
+}
+TF_API(cuParamSetv, (CUfunction function, int offset, void* value, unsigned bytes)) {
+  return put("cuParamSetv", function, offset, value, bytes);
+}
 TF_API(cuLaunch, (CUfunction function)) { return launch("cuLaunch", function, 1, 1, nullptr); }
-TF_API(cuLaunchGrid, (CUfunction function, int width, int height)) { return launch("cuLaunchGrid", function, width, height, nullptr); }
+TF_API(cuLaunchGrid, (CUfunction function, int width, int height)) {
+  return launch("cuLaunchGrid", function, width, height, nullptr);
+}
 TF_API(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream)) {
   return launch("cuLaunchGridAsync", function, width, height, stream);
 }

@@ -20,7 +20,8 @@ class Library;
 class LibraryKernel {
  public:
   static constexpr HandleKind kHandleKind = HandleKind::kernel;
-  LibraryKernel(std::shared_ptr<Library> owner, std::string kernel_name) : library(std::move(owner)), name(std::move(kernel_name)) {}
+  LibraryKernel(std::shared_ptr<Library> owner, std::string kernel_name)
+      : library(std::move(owner)), name(std::move(kernel_name)) {}
   CUresult function(Context& context, std::shared_ptr<Function>& out) const;
   const std::shared_ptr<Library> library;
   const std::string name;

@@ -7,7 +7,8 @@
 
 namespace tensor_fusion::sim::cuda {
 
-CUresult allocate_device(Context& context, std::uint64_t bytes, Allocation::Kind kind, unsigned flags, CUdeviceptr& out) {
+CUresult allocate_device(Context& context, std::uint64_t bytes, Allocation::Kind kind, unsigned flags,
+                         CUdeviceptr& out) {
   Device& device = context.device();
   std::uint64_t address = 0;
   TF_TRY(device.allocate(bytes, address, kind == Allocation::Kind::managed ? kManagedAlignment : kAllocationUnit));

@@ -13,7 +13,8 @@ namespace tensor_fusion::sim::cuda {
 inline constexpr std::uint64_t kManagedAlignment = 4096;
 
 // Device or managed memory of the context's device.
-CUresult allocate_device(Context& context, std::uint64_t bytes, Allocation::Kind kind, unsigned flags, CUdeviceptr& out);
+CUresult allocate_device(Context& context, std::uint64_t bytes, Allocation::Kind kind, unsigned flags,
+                         CUdeviceptr& out);
 // Frees device or managed memory by its first address; waits for the context's work first, as the API does.
 CUresult free_device(CUdeviceptr address);
 CUresult allocate_host(Context& context, std::uint64_t bytes, unsigned flags, void*& out);

@@ -67,7 +67,7 @@ TF_API(cuMemGetInfo_v2, (std::size_t* free, std::size_t* total)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemAlloc_v2, (CUdeviceptr* out, std::size_t bytes)) {
+TF_API(cuMemAlloc_v2, (CUdeviceptr * out, std::size_t bytes)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMemAlloc", "alloc", context));
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -75,10 +75,12 @@ TF_API(cuMemAlloc_v2, (CUdeviceptr* out, std::size_t bytes)) {
   return allocate_device(*context, bytes, Allocation::Kind::device, 0, *out);
 }
 
-TF_API(cuMemAllocPitch_v2, (CUdeviceptr* out, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element)) {
+TF_API(cuMemAllocPitch_v2,
+       (CUdeviceptr * out, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMemAllocPitch", "alloc", context));
-  if (out == nullptr || pitch == nullptr || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16))
+  if (out == nullptr || pitch == nullptr || width == 0 || height == 0 ||
+      (element != 4 && element != 8 && element != 16))
     return CUDA_ERROR_INVALID_VALUE;
   TF_TRY(check_capture_unsafe());
   const std::size_t row = round_up(width, kPitchUnit);
@@ -89,17 +91,18 @@ TF_API(cuMemAllocPitch_v2, (CUdeviceptr* out, std::size_t* pitch, std::size_t wi
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemAllocManaged, (CUdeviceptr* out, std::size_t bytes, unsigned flags)) {
+TF_API(cuMemAllocManaged, (CUdeviceptr * out, std::size_t bytes, unsigned flags)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMemAllocManaged", "alloc", context));
-  if (out == nullptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+    return CUDA_ERROR_INVALID_VALUE;
   TF_TRY(check_capture_unsafe());
   return allocate_device(*context, bytes, Allocation::Kind::managed, flags, *out);
 }
 
 TF_API(cuMemFree_v2, (CUdeviceptr address)) { return free_memory("cuMemFree", address); }
 
-TF_API(cuMemGetAddressRange_v2, (CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address)) {
+TF_API(cuMemGetAddressRange_v2, (CUdeviceptr * base, std::size_t* bytes, CUdeviceptr address)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMemGetAddressRange", {}, context));
   const auto allocation = Driver::get().addresses().find(address);
@@ -121,8 +124,12 @@ TF_API(cuMemFreeHost, (void* address)) {
   return free_host(address);
 }
 
-TF_API(cuMemHostRegister_v2, (void* address, std::size_t bytes, unsigned flags)) { return register_host(address, bytes, flags); }
-TF_API(cuMemHostRegister, (void* address, std::size_t bytes, unsigned flags)) { return register_host(address, bytes, flags); }
+TF_API(cuMemHostRegister_v2, (void* address, std::size_t bytes, unsigned flags)) {
+  return register_host(address, bytes, flags);
+}
+TF_API(cuMemHostRegister, (void* address, std::size_t bytes, unsigned flags)) {
+  return register_host(address, bytes, flags);
+}
 TF_API(cuMemHostUnregister, (void* address)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMemHostUnregister", {}, context));
@@ -134,12 +141,13 @@ TF_API(cuMemHostUnregister, (void* address)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemHostGetDevicePointer_v2, (CUdeviceptr* out, void* address, unsigned flags)) {
+TF_API(cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void* address, unsigned flags)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMemHostGetDevicePointer", {}, context));
   if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   const auto allocation = Driver::get().addresses().find(reinterpret_cast<std::uint64_t>(address));
-  if (!allocation || (!allocation->host_side() && allocation->kind != Allocation::Kind::managed)) return CUDA_ERROR_INVALID_VALUE;
+  if (!allocation || (!allocation->host_side() && allocation->kind != Allocation::Kind::managed))
+    return CUDA_ERROR_INVALID_VALUE;
   *out = reinterpret_cast<std::uint64_t>(address);  // one address space
   return CUDA_SUCCESS;
 }

@@ -10,32 +10,47 @@ namespace {
 template <typename T>
 bool holds(T value, T wanted, unsigned flags) {
   switch (flags & 3U) {
-    case CU_STREAM_WAIT_VALUE_GEQ: return static_cast<std::make_signed_t<T>>(value - wanted) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ: return value == wanted;
-    case CU_STREAM_WAIT_VALUE_AND: return (value & wanted) != 0;
-    default: return static_cast<T>(~(value | wanted)) != 0;
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return static_cast<std::make_signed_t<T>>(value - wanted) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return value == wanted;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (value & wanted) != 0;
+    default:
+      return static_cast<T>(~(value | wanted)) != 0;
   }
 }
 
 template <typename T>
-T load(CUdeviceptr address) { return std::atomic_ref(*reinterpret_cast<T*>(address)).load(std::memory_order_acquire); }
+T load(CUdeviceptr address) {
+  return std::atomic_ref(*reinterpret_cast<T*>(address)).load(std::memory_order_acquire);
+}
 template <typename T>
-void store(CUdeviceptr address, T value) { std::atomic_ref(*reinterpret_cast<T*>(address)).store(value, std::memory_order_release); }
+void store(CUdeviceptr address, T value) {
+  std::atomic_ref(*reinterpret_cast<T*>(address)).store(value, std::memory_order_release);
+}
 
-bool is_wait(CUstreamBatchMemOpType type) { return type == CU_STREAM_MEM_OP_WAIT_VALUE_32 || type == CU_STREAM_MEM_OP_WAIT_VALUE_64; }
-bool is_write(CUstreamBatchMemOpType type) { return type == CU_STREAM_MEM_OP_WRITE_VALUE_32 || type == CU_STREAM_MEM_OP_WRITE_VALUE_64; }
+bool is_wait(CUstreamBatchMemOpType type) {
+  return type == CU_STREAM_MEM_OP_WAIT_VALUE_32 || type == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+}
+bool is_write(CUstreamBatchMemOpType type) {
+  return type == CU_STREAM_MEM_OP_WRITE_VALUE_32 || type == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+}
 
 }  // namespace
 
 CUresult check_memory_operations(const std::vector<CUstreamBatchMemOpParams>& operations) {
   for (const auto& operation : operations) {
-    const bool wide = operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    const bool wide =
+        operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
     if (is_wait(operation.operation) || is_write(operation.operation)) {
       const std::uint64_t size = wide ? 8 : 4;
       if (operation.value.address % size != 0) return CUDA_ERROR_INVALID_VALUE;
       const auto allocation = Driver::get().addresses().find(operation.value.address);
-      if (!allocation || operation.value.address + size > allocation->base + allocation->extent) return CUDA_ERROR_INVALID_VALUE;
-    } else if (operation.operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES && operation.operation != CU_STREAM_MEM_OP_BARRIER) {
+      if (!allocation || operation.value.address + size > allocation->base + allocation->extent)
+        return CUDA_ERROR_INVALID_VALUE;
+    } else if (operation.operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES &&
+               operation.operation != CU_STREAM_MEM_OP_BARRIER) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
@@ -63,8 +78,10 @@ CUresult enqueue_memory_operations(Stream& stream, const MemoryOpsCommand& comma
     } else {
       operation.run = [asked](bool skip) -> std::uint64_t {
         if (skip) return 0;
-        if (asked.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) store(asked.value.address, asked.value.value);
-        else store(asked.value.address, asked.value.value64);
+        if (asked.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
+          store(asked.value.address, asked.value.value);
+        else
+          store(asked.value.address, asked.value.value64);
         return 0;  // at the device time it was reached
       };
     }
@@ -74,8 +91,8 @@ CUresult enqueue_memory_operations(Stream& stream, const MemoryOpsCommand& comma
 }
 
 namespace {
-CUresult one_operation(const char* symbol, CUstream stream, Flavour flavour, CUstreamBatchMemOpType type, CUdeviceptr address,
-                       std::uint64_t value, unsigned flags) {
+CUresult one_operation(const char* symbol, CUstream stream, Flavour flavour, CUstreamBatchMemOpType type,
+                       CUdeviceptr address, std::uint64_t value, unsigned flags) {
   TF_TRY(enter(symbol));
   Stream* target = nullptr;
   TF_TRY(find_stream(stream, flavour, target));
@@ -91,7 +108,8 @@ CUresult one_operation(const char* symbol, CUstream stream, Flavour flavour, CUs
   return issue(*target, std::shared_ptr<const MemoryOpsCommand>(std::move(command)));
 }
 
-CUresult many_operations(CUstream stream, Flavour flavour, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) {
+CUresult many_operations(CUstream stream, Flavour flavour, unsigned count, CUstreamBatchMemOpParams* operations,
+                         unsigned flags) {
   TF_TRY(enter("cuStreamBatchMemOp"));
   Stream* target = nullptr;
   TF_TRY(find_stream(stream, flavour, target));
@@ -104,10 +122,9 @@ CUresult many_operations(CUstream stream, Flavour flavour, unsigned count, CUstr
 }
 }  // namespace
 
-#define TF_MEMORY_OPERATION(name, symbol, type, width)                                                            \
-  TF_STREAM_API(name, (CUstream stream, CUdeviceptr address, std::uint##width##_t value, unsigned flags), {       \
-    return one_operation(symbol, stream, kFlavour, type, address, value, flags);                                  \
-  })
+#define TF_MEMORY_OPERATION(name, symbol, type, width)                                                    \
+  TF_STREAM_API(name, (CUstream stream, CUdeviceptr address, std::uint##width##_t value, unsigned flags), \
+                { return one_operation(symbol, stream, kFlavour, type, address, value, flags); })
 
 TF_MEMORY_OPERATION(cuStreamWaitValue32, "cuStreamWaitValue32", CU_STREAM_MEM_OP_WAIT_VALUE_32, 32)
 TF_MEMORY_OPERATION(cuStreamWaitValue32_v2, "cuStreamWaitValue32", CU_STREAM_MEM_OP_WAIT_VALUE_32, 32)
@@ -118,11 +135,11 @@ TF_MEMORY_OPERATION(cuStreamWriteValue32_v2, "cuStreamWriteValue32", CU_STREAM_M
 TF_MEMORY_OPERATION(cuStreamWriteValue64, "cuStreamWriteValue64", CU_STREAM_MEM_OP_WRITE_VALUE_64, 64)
 TF_MEMORY_OPERATION(cuStreamWriteValue64_v2, "cuStreamWriteValue64", CU_STREAM_MEM_OP_WRITE_VALUE_64, 64)
 
-TF_STREAM_API(cuStreamBatchMemOp, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), {
-  return many_operations(stream, kFlavour, count, operations, flags);
-})
-TF_STREAM_API(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), {
-  return many_operations(stream, kFlavour, count, operations, flags);
-})
+TF_STREAM_API(cuStreamBatchMemOp,
+              (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags),
+              { return many_operations(stream, kFlavour, count, operations, flags); })
+TF_STREAM_API(cuStreamBatchMemOp_v2,
+              (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags),
+              { return many_operations(stream, kFlavour, count, operations, flags); })
 
 }  // namespace tensor_fusion::sim::cuda

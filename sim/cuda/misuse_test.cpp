@@ -32,7 +32,8 @@ TEST_F(Misuse, of_launch_sizes_is_refused_at_the_call) {
   EXPECT_EQ(sized(1, 1, 1, 49 * 1024), CUDA_ERROR_INVALID_VALUE);
   EXPECT_OK(cuFuncSetAttribute(nothing, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 * 1024));
   EXPECT_OK(sized(1, 1, 1, 100 * 1024));
-  EXPECT_EQ(cuFuncSetAttribute(nothing, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 20), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuFuncSetAttribute(nothing, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 20),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -91,7 +92,9 @@ TEST_F(Misuse, of_ptx_gives_a_log_with_line_and_column) {
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
   CUmodule bad = nullptr;
-  EXPECT_EQ(cuModuleLoadDataEx(&bad, ".version 6.3\n.target sm_70\n.address_size 64\n.entry x()\n{\n  frobnicate.u32 %r1;\n}\n", 2, options, values),
+  EXPECT_EQ(cuModuleLoadDataEx(
+                &bad, ".version 6.3\n.target sm_70\n.address_size 64\n.entry x()\n{\n  frobnicate.u32 %r1;\n}\n", 2,
+                options, values),
             CUDA_ERROR_INVALID_PTX);
   EXPECT_NE(std::strstr(log, "6"), nullptr) << log;
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(values[1]), std::strlen(log));

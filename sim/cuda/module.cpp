@@ -24,7 +24,9 @@ HandleTable<Function>& functions() {
 }
 
 Function::Function(std::shared_ptr<Module> owner, const ptx::Kernel& entry)
-    : module(std::move(owner)), kernel(entry), busy(entry.name == kBusyKernel && entry.parameter_bytes == 8),
+    : module(std::move(owner)),
+      kernel(entry),
+      busy(entry.name == kBusyKernel && entry.parameter_bytes == 8),
       effect_free(busy || entry.effect_free) {
   const auto& profile = module->context().device().profile();
   max_dynamic_shared = static_cast<int>(std::max<std::int64_t>(
@@ -34,16 +36,24 @@ Function::Function(std::shared_ptr<Module> owner, const ptx::Kernel& entry)
 int Function::max_threads() const {
   const auto& profile = module->context().device().profile();
   std::uint64_t most = profile.max_threads_per_block;
-  if (kernel.maxntid) most = std::min<std::uint64_t>(most, std::uint64_t{(*kernel.maxntid)[0]} * (*kernel.maxntid)[1] * (*kernel.maxntid)[2]);
-  if (kernel.reqntid) most = std::min<std::uint64_t>(most, std::uint64_t{(*kernel.reqntid)[0]} * (*kernel.reqntid)[1] * (*kernel.reqntid)[2]);
+  if (kernel.maxntid)
+    most = std::min<std::uint64_t>(most,
+                                   std::uint64_t{(*kernel.maxntid)[0]} * (*kernel.maxntid)[1] * (*kernel.maxntid)[2]);
+  if (kernel.reqntid)
+    most = std::min<std::uint64_t>(most,
+                                   std::uint64_t{(*kernel.reqntid)[0]} * (*kernel.reqntid)[1] * (*kernel.reqntid)[2]);
   return static_cast<int>(most);
 }
 
 CUresult Function::attribute(CUfunction_attribute name, int& value) const {
   const auto& code = module->code();
   switch (name) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: value = max_threads(); break;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: value = static_cast<int>(kernel.shared_bytes); break;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      value = max_threads();
+      break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      value = static_cast<int>(kernel.shared_bytes);
+      break;
     case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: {
       std::size_t bytes = 0;
       for (const auto& global : code.globals())
@@ -51,24 +61,43 @@ CUresult Function::attribute(CUfunction_attribute name, int& value) const {
       value = static_cast<int>(bytes);
       break;
     }
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: value = static_cast<int>(kernel.local_bytes); break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: value = std::clamp(kernel.registers, 8, 255); break;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION: value = code.target(); break;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      value = static_cast<int>(kernel.local_bytes);
+      break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      value = std::clamp(kernel.registers, 8, 255);
+      break;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+      value = code.target();
+      break;
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION: {
       const auto& profile = module->context().device().profile();
       value = static_cast<int>(profile.capability_major * 10 + profile.capability_minor);
       break;
     }
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: value = 0; break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: value = max_dynamic_shared; break;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: value = carveout; break;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+      value = 0;
+      break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      value = max_dynamic_shared;
+      break;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      value = carveout;
+      break;
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: value = 0; break;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: value = non_portable_cluster; break;
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: value = cluster_policy; break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      value = 0;
+      break;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      value = non_portable_cluster;
+      break;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      value = cluster_policy;
+      break;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }
@@ -85,9 +114,14 @@ CUresult Function::set_attribute(CUfunction_attribute name, int value) {
       if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
       carveout = value;
       return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: non_portable_cluster = value != 0; return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: cluster_policy = value; return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      non_portable_cluster = value != 0;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      cluster_policy = value;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Loaded device code: a module of one context, its functions and globals. Globals lie in device memory charged to the
-// context. Functions stay usable by queued work after their module was unloaded. Loading is where PTX is parsed; what is
-// wrong with it comes back as text for the JIT log. Thread-safe.
+// context. Functions stay usable by queued work after their module was unloaded. Loading is where PTX is parsed; what
+// is wrong with it comes back as text for the JIT log. Thread-safe.
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -27,8 +27,8 @@ class Function {
 
   const std::shared_ptr<Module> module;
   const ptx::Kernel& kernel;
-  const bool busy;          // the built-in kernel that takes exactly the time it is told
-  const bool effect_free;   // need not be executed
+  const bool busy;         // the built-in kernel that takes exactly the time it is told
+  const bool effect_free;  // need not be executed
   std::uint64_t handle_value = 0;
 
   std::atomic<int> max_dynamic_shared, carveout{-1}, cache_config{0};
@@ -75,7 +75,8 @@ CUresult find_function(CUfunction handle, Context& context, std::shared_ptr<Func
 // Options of the JIT as an entry point got them: reads sizes, writes logs and their lengths back.
 class JitOptions {
  public:
-  JitOptions(unsigned count, CUjit_option* options, void** values) : count_(count), options_(options), values_(values) {}
+  JitOptions(unsigned count, CUjit_option* options, void** values)
+      : count_(count), options_(options), values_(values) {}
   [[nodiscard]] bool valid() const { return count_ == 0 || (options_ != nullptr && values_ != nullptr); }
   void write_error(std::string_view text) { write(CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, text); }
   void write_info(std::string_view text) { write(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, text); }

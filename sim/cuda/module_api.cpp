@@ -39,14 +39,16 @@ CUresult find_module(const char* symbol, CUmodule handle, std::shared_ptr<Module
 
 }  // namespace
 
-TF_API(cuModuleLoadData, (CUmodule* out, const void* image)) { return load("cuModuleLoadData", out, image, {0, nullptr, nullptr}); }
-TF_API(cuModuleLoadDataEx, (CUmodule* out, const void* image, unsigned count, CUjit_option* options, void** values)) {
+TF_API(cuModuleLoadData, (CUmodule * out, const void* image)) {
+  return load("cuModuleLoadData", out, image, {0, nullptr, nullptr});
+}
+TF_API(cuModuleLoadDataEx, (CUmodule * out, const void* image, unsigned count, CUjit_option* options, void** values)) {
   return load("cuModuleLoadDataEx", out, image, {count, options, values});
 }
-TF_API(cuModuleLoadFatBinary, (CUmodule* out, const void* image)) {
+TF_API(cuModuleLoadFatBinary, (CUmodule * out, const void* image)) {
   return load("cuModuleLoadFatBinary", out, image, {0, nullptr, nullptr});
 }
-TF_API(cuModuleLoad, (CUmodule* out, const char* path)) {
+TF_API(cuModuleLoad, (CUmodule * out, const char* path)) {
   TF_TRY(check_ready());
   if (out == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
@@ -64,7 +66,7 @@ TF_API(cuModuleUnload, (CUmodule handle)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuModuleGetFunction, (CUfunction* out, CUmodule handle, const char* name)) {
+TF_API(cuModuleGetFunction, (CUfunction * out, CUmodule handle, const char* name)) {
   std::shared_ptr<Module> module;
   TF_TRY(find_module("cuModuleGetFunction", handle, module));
   if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -82,7 +84,7 @@ TF_API(cuModuleGetFunctionCount, (unsigned* out, CUmodule handle)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuModuleEnumerateFunctions, (CUfunction* out, unsigned count, CUmodule handle)) {
+TF_API(cuModuleEnumerateFunctions, (CUfunction * out, unsigned count, CUmodule handle)) {
   std::shared_ptr<Module> module;
   TF_TRY(find_module("cuModuleEnumerateFunctions", handle, module));
   if (out == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -95,7 +97,7 @@ TF_API(cuModuleEnumerateFunctions, (CUfunction* out, unsigned count, CUmodule ha
   return CUDA_SUCCESS;
 }
 
-TF_API(cuModuleGetGlobal_v2, (CUdeviceptr* address, std::size_t* bytes, CUmodule handle, const char* name)) {
+TF_API(cuModuleGetGlobal_v2, (CUdeviceptr * address, std::size_t* bytes, CUmodule handle, const char* name)) {
   std::shared_ptr<Module> module;
   TF_TRY(find_module("cuModuleGetGlobal", handle, module));
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -137,7 +139,8 @@ std::string without_header(std::string_view text) {
     auto line = text.substr(at, end - at);
     const auto first = line.find_first_not_of(" \t");
     if (first != std::string_view::npos) line.remove_prefix(first);
-    const bool header = line.starts_with(".version") || line.starts_with(".target") || line.starts_with(".address_size");
+    const bool header =
+        line.starts_with(".version") || line.starts_with(".target") || line.starts_with(".address_size");
     if (!header) rest.append(text.substr(at, end - at));
     rest.push_back('\n');
     at = end + 1;
@@ -151,10 +154,14 @@ CUresult link_add(CUlinkState handle, CUjitInputType type, const void* data, std
   if (!link) return CUDA_ERROR_INVALID_HANDLE;
   if (data == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   std::string text;
-  const int capability = static_cast<int>(link->device->profile().capability_major * 10 + link->device->profile().capability_minor);
-  if (type == CU_JIT_INPUT_PTX) text.assign(static_cast<const char*>(data), bytes);
-  else if (type == CU_JIT_INPUT_FATBINARY && bytes >= 4 && is_fat_binary(data)) TF_TRY(fat_binary_text(data, capability, text));
-  else return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  const int capability =
+      static_cast<int>(link->device->profile().capability_major * 10 + link->device->profile().capability_minor);
+  if (type == CU_JIT_INPUT_PTX)
+    text.assign(static_cast<const char*>(data), bytes);
+  else if (type == CU_JIT_INPUT_FATBINARY && bytes >= 4 && is_fat_binary(data))
+    TF_TRY(fat_binary_text(data, capability, text));
+  else
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
   while (!text.empty() && text.back() == '\0') text.pop_back();
   link->text += link->text.empty() ? text : without_header(text);
   link->text.push_back('\n');
@@ -183,10 +190,12 @@ TF_API(cuLinkCreate_v2, (unsigned count, CUjit_option* options, void** values, C
 TF_API(cuLinkCreate, (unsigned count, CUjit_option* options, void** values, CUlinkState* out)) {
   return link_create(count, options, values, out);
 }
-TF_API(cuLinkAddData_v2, (CUlinkState link, CUjitInputType type, void* data, std::size_t bytes, const char*, unsigned, CUjit_option*, void**)) {
+TF_API(cuLinkAddData_v2, (CUlinkState link, CUjitInputType type, void* data, std::size_t bytes, const char*, unsigned,
+                          CUjit_option*, void**)) {
   return link_add(link, type, data, bytes);
 }
-TF_API(cuLinkAddData, (CUlinkState link, CUjitInputType type, void* data, std::size_t bytes, const char*, unsigned, CUjit_option*, void**)) {
+TF_API(cuLinkAddData, (CUlinkState link, CUjitInputType type, void* data, std::size_t bytes, const char*, unsigned,
+                       CUjit_option*, void**)) {
   return link_add(link, type, data, bytes);
 }
 TF_API(cuLinkAddFile_v2, (CUlinkState link, CUjitInputType type, const char* path, unsigned, CUjit_option*, void**)) {

@@ -81,7 +81,8 @@ void Pool::put(Chunk& chunk, std::uint64_t address, Free free) {
     next = chunk.free.erase(next);
   }
   if (next != chunk.free.begin()) {
-    if (const auto before = std::prev(next); before->first + before->second.bytes == address && alike(free, before->second)) {
+    if (const auto before = std::prev(next);
+        before->first + before->second.bytes == address && alike(free, before->second)) {
       before->second.bytes += free.bytes;
       before->second.ticket = std::max(free.ticket, before->second.ticket);
       return;
@@ -215,11 +216,21 @@ CUresult Pool::get(CUmemPool_attribute attribute, void* value) const {
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
       *static_cast<int*>(value) = reuse_.at(attribute);
       return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: word = threshold_; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: word = reserved_; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: word = reserved_high_; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: word = used_; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: word = used_high_; return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      word = threshold_;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      word = reserved_;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      word = reserved_high_;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      word = used_;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      word = used_high_;
+      return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -233,7 +244,9 @@ CUresult Pool::set(CUmemPool_attribute attribute, const void* value) {
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
       reuse_[attribute] = *static_cast<const int*>(value) != 0;
       return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: threshold_ = word(); return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      threshold_ = word();
+      return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
       if (word() != 0) return CUDA_ERROR_INVALID_VALUE;  // only to start anew
       reserved_high_ = reserved_;
@@ -242,14 +255,16 @@ CUresult Pool::set(CUmemPool_attribute attribute, const void* value) {
       if (word() != 0) return CUDA_ERROR_INVALID_VALUE;
       used_high_ = used_;
       return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 CUresult Pool::set_access(const CUmemAccessDesc& access) {
   if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (Driver::get().device(access.location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (access.location.id == device_.ordinal && access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
+  if (access.location.id == device_.ordinal && access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(mutex_);
   peer_access_[access.location.id] = access.flags;
   return CUDA_SUCCESS;

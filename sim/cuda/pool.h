@@ -33,9 +33,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
   CUresult allocate(std::uint64_t bytes, const Stream& stream, CUdeviceptr& out);  // enters the address space
   CUresult free(CUdeviceptr address, const Stream* stream);  // without a stream: nobody uses it any more
   // The reserved bytes around an address, of any pool that the device may use.
-  struct Reach { std::uint64_t begin, end; };
+  struct Reach {
+    std::uint64_t begin, end;
+  };
   static std::optional<Reach> reach(std::uint64_t address, const Device& device);
-  void trim(std::uint64_t keep_bytes);                       // gives unused chunks back down to keep_bytes reserved
+  void trim(std::uint64_t keep_bytes);  // gives unused chunks back down to keep_bytes reserved
   // What happens when the program synchronises: every pool of the device goes back to its threshold.
   static void trim_all(const Device& device);
 
@@ -57,7 +59,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::weak_ptr<Context> context;
     std::uint64_t stream = 0;  // its id, 0 = nobody uses them
     device::Ticket ticket = 0;
-    bool settle();             // true: free for all (from now on also without asking)
+    bool settle();  // true: free for all (from now on also without asking)
   };
   struct Chunk {
     std::uint64_t bytes = 0, used = 0;
@@ -71,8 +73,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Device& device_;
   const CUmemPoolProps properties_;
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, Chunk> chunks_;                // by address
-  std::map<std::uint64_t, std::uint64_t> blocks_;        // handed out: address → bytes
+  std::map<std::uint64_t, Chunk> chunks_;          // by address
+  std::map<std::uint64_t, std::uint64_t> blocks_;  // handed out: address → bytes
   std::map<int, CUmemAccess_flags> peer_access_;
   std::uint64_t reserved_ = 0, reserved_high_ = 0, used_ = 0, used_high_ = 0, threshold_ = 0;
   std::map<int, int> reuse_{{1, 1}, {2, 1}, {3, 1}};

@@ -47,7 +47,8 @@ CUresult free_async(Flavour flavour, CUdeviceptr address, CUstream stream_handle
   const std::lock_guard lock(stream->mutex());
   TF_TRY(check_capture_conflict(*stream));
   const auto allocation = Driver::get().addresses().exact(address);
-  if (allocation && allocation->kind == Allocation::Kind::device && allocation->context_id != 0) {  // of cuMemAlloc: waits
+  if (allocation && allocation->kind == Allocation::Kind::device &&
+      allocation->context_id != 0) {  // of cuMemAlloc: waits
     TF_TRY(stream->synchronize());
     return free_device(address);
   }
@@ -62,26 +63,28 @@ CUresult pool_of(CUmemoryPool* out, const std::shared_ptr<Pool>& pool) {
 
 CUresult device_at(const char* symbol, const CUmemLocation* location, CUmemAllocationType type, Device*& device) {
   TF_TRY(enter(symbol));
-  if (location == nullptr || (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED)) return CUDA_ERROR_INVALID_VALUE;
-  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
+  if (location == nullptr || (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_NOT_SUPPORTED;
   return find_device(location->id, device);
 }
 
 }  // namespace
 
-TF_STREAM_API(cuMemAllocAsync, (CUdeviceptr* out, std::size_t bytes, CUstream stream), {
-  return allocate("cuMemAllocAsync", kFlavour, out, bytes, nullptr, false, stream);
-})
-TF_STREAM_API(cuMemAllocFromPoolAsync, (CUdeviceptr* out, std::size_t bytes, CUmemoryPool pool, CUstream stream), {
-  return allocate("cuMemAllocFromPoolAsync", kFlavour, out, bytes, pool, true, stream);
-})
+TF_STREAM_API(cuMemAllocAsync, (CUdeviceptr * out, std::size_t bytes, CUstream stream),
+              { return allocate("cuMemAllocAsync", kFlavour, out, bytes, nullptr, false, stream); })
+TF_STREAM_API(cuMemAllocFromPoolAsync, (CUdeviceptr * out, std::size_t bytes, CUmemoryPool pool, CUstream stream),
+              { return allocate("cuMemAllocFromPoolAsync", kFlavour, out, bytes, pool, true, stream); })
 TF_STREAM_API(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), { return free_async(kFlavour, address, stream); })
 
-TF_API(cuMemPoolCreate, (CUmemoryPool* out, const CUmemPoolProps* properties)) {
+TF_API(cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps* properties)) {
   TF_TRY(enter("cuMemPoolCreate"));
-  if (out == nullptr || properties == nullptr || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || properties == nullptr || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_INVALID_VALUE;
   if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;  // as the device attribute says
+  if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    return CUDA_ERROR_NOT_SUPPORTED;  // as the device attribute says
   Device* device = nullptr;
   TF_TRY(find_device(properties->location.id, device));
   auto pool = std::make_shared<Pool>(*device, *properties);
@@ -120,7 +123,7 @@ TF_API(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc* access, 
   for (std::size_t i = 0; i < count; ++i) TF_TRY(pool->set_access(access[i]));
   return CUDA_SUCCESS;
 }
-TF_API(cuMemPoolGetAccess, (CUmemAccess_flags* out, CUmemoryPool handle, CUmemLocation* location)) {
+TF_API(cuMemPoolGetAccess, (CUmemAccess_flags * out, CUmemoryPool handle, CUmemLocation* location)) {
   std::shared_ptr<Pool> pool;
   TF_TRY(find_pool("cuMemPoolGetAccess", handle, pool));
   if (out == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -128,13 +131,13 @@ TF_API(cuMemPoolGetAccess, (CUmemAccess_flags* out, CUmemoryPool handle, CUmemLo
   return CUDA_SUCCESS;
 }
 
-TF_API(cuDeviceGetDefaultMemPool, (CUmemoryPool* out, CUdevice ordinal)) {
+TF_API(cuDeviceGetDefaultMemPool, (CUmemoryPool * out, CUdevice ordinal)) {
   TF_TRY(enter("cuDeviceGetDefaultMemPool"));
   Device* device = nullptr;
   TF_TRY(find_device(ordinal, device));
   return pool_of(out, device->default_pool());
 }
-TF_API(cuDeviceGetMemPool, (CUmemoryPool* out, CUdevice ordinal)) {
+TF_API(cuDeviceGetMemPool, (CUmemoryPool * out, CUdevice ordinal)) {
   TF_TRY(enter("cuDeviceGetMemPool"));
   Device* device = nullptr;
   TF_TRY(find_device(ordinal, device));
@@ -150,17 +153,17 @@ TF_API(cuDeviceSetMemPool, (CUdevice ordinal, CUmemoryPool handle)) {
   device->set_current_pool(pool);
   return CUDA_SUCCESS;
 }
-TF_API(cuMemGetDefaultMemPool, (CUmemoryPool* out, CUmemLocation* location, CUmemAllocationType type)) {
+TF_API(cuMemGetDefaultMemPool, (CUmemoryPool * out, CUmemLocation* location, CUmemAllocationType type)) {
   Device* device = nullptr;
   TF_TRY(device_at("cuMemGetDefaultMemPool", location, type, device));
   return pool_of(out, device->default_pool());
 }
-TF_API(cuMemGetMemPool, (CUmemoryPool* out, CUmemLocation* location, CUmemAllocationType type)) {
+TF_API(cuMemGetMemPool, (CUmemoryPool * out, CUmemLocation* location, CUmemAllocationType type)) {
   Device* device = nullptr;
   TF_TRY(device_at("cuMemGetMemPool", location, type, device));
   return pool_of(out, device->current_pool());
 }
-TF_API(cuMemSetMemPool, (CUmemLocation* location, CUmemAllocationType type, CUmemoryPool handle)) {
+TF_API(cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool handle)) {
   Device* device = nullptr;
   TF_TRY(device_at("cuMemSetMemPool", location, type, device));
   const auto pool = pools().share(handle);

@@ -30,7 +30,7 @@ CUresult set_flags(CUdevice ordinal, unsigned flags) {
 
 }  // namespace
 
-TF_API(cuDevicePrimaryCtxRetain, (CUcontext* out, CUdevice ordinal)) {
+TF_API(cuDevicePrimaryCtxRetain, (CUcontext * out, CUdevice ordinal)) {
   TF_TRY(enter("cuDevicePrimaryCtxRetain"));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Device* device = nullptr;

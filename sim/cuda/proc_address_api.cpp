@@ -1,5 +1,5 @@
-// cuGetProcAddress: of all variants of a name the newest that is not newer than the version asked for, in the flavour of
-// default stream asked for where a name has both.
+// cuGetProcAddress: of all variants of a name the newest that is not newer than the version asked for, in the flavour
+// of default stream asked for where a name has both.
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -21,8 +21,10 @@ const std::vector<std::size_t>* rows_of(std::string_view base) {
   return found != index->end() ? &found->second : nullptr;
 }
 
-CUresult resolve(const char* symbol, void** out, int version, std::uint64_t flags, CUdriverProcAddressQueryResult* status) {
-  if (symbol == nullptr || out == nullptr || version > kDriverVersion || version < 0 || flags > 2) return CUDA_ERROR_INVALID_VALUE;
+CUresult resolve(const char* symbol, void** out, int version, std::uint64_t flags,
+                 CUdriverProcAddressQueryResult* status) {
+  if (symbol == nullptr || out == nullptr || version > kDriverVersion || version < 0 || flags > 2)
+    return CUDA_ERROR_INVALID_VALUE;
   *out = nullptr;
   const auto say = [&](CUdriverProcAddressQueryResult what) {
     if (status != nullptr) *status = what;
@@ -49,7 +51,8 @@ CUresult resolve(const char* symbol, void** out, int version, std::uint64_t flag
 
 }  // namespace
 
-TF_API(cuGetProcAddress_v2, (const char* symbol, void** out, int version, std::uint64_t flags, CUdriverProcAddressQueryResult* status)) {
+TF_API(cuGetProcAddress_v2,
+       (const char* symbol, void** out, int version, std::uint64_t flags, CUdriverProcAddressQueryResult* status)) {
   return resolve(symbol, out, version, flags, status);
 }
 TF_API(cuGetProcAddress, (const char* symbol, void** out, int version, std::uint64_t flags)) {

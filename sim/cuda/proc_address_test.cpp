@@ -14,7 +14,8 @@ namespace {
 void* resolve(const char* name, int version, std::uint64_t flags, CUdriverProcAddressQueryResult* status = nullptr) {
   void* address = nullptr;
   CUdriverProcAddressQueryResult ignored{};
-  EXPECT_EQ(cuGetProcAddress_v2(name, &address, version, flags, status != nullptr ? status : &ignored), CUDA_SUCCESS) << name;
+  EXPECT_EQ(cuGetProcAddress_v2(name, &address, version, flags, status != nullptr ? status : &ignored), CUDA_SUCCESS)
+      << name;
   return address;
 }
 }  // namespace

@@ -30,7 +30,8 @@ CUresult get(int attribute, void* out, std::size_t* bytes) {
 }
 
 CUresult set(int attribute, const void* value, const std::size_t* bytes) {
-  if (attribute < kFirstAttribute || attribute > kLastAttribute || value == nullptr || bytes == nullptr || *bytes == 0 || *bytes > 1024)
+  if (attribute < kFirstAttribute || attribute > kLastAttribute || value == nullptr || bytes == nullptr ||
+      *bytes == 0 || *bytes > 1024)
     return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(mutex);
   const auto* from = static_cast<const char*>(value);
@@ -60,7 +61,11 @@ TF_API(cuCoredumpSetAttribute, (int attribute, void* value, std::size_t* bytes))
   TF_TRY(enter("cuCoredumpSetAttribute", {}, context));
   return set(attribute, value, bytes);
 }
-TF_API(cuCoredumpGetAttributeGlobal, (int attribute, void* out, std::size_t* bytes)) { return get(attribute, out, bytes); }
-TF_API(cuCoredumpSetAttributeGlobal, (int attribute, void* value, std::size_t* bytes)) { return set(attribute, value, bytes); }
+TF_API(cuCoredumpGetAttributeGlobal, (int attribute, void* out, std::size_t* bytes)) {
+  return get(attribute, out, bytes);
+}
+TF_API(cuCoredumpSetAttributeGlobal, (int attribute, void* value, std::size_t* bytes)) {
+  return set(attribute, value, bytes);
+}
 
 }  // namespace tensor_fusion::sim::cuda

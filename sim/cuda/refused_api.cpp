@@ -15,10 +15,10 @@ CUresult refuse(const char* symbol, std::atomic<bool>& said) {
 }  // namespace
 
 // Arguments are not looked at: in the C calling convention of x86-64 and arm64 a callee may ignore them.
-#define TF_REFUSE(name)                \
-  TF_API(name, ()) {                   \
-    static std::atomic<bool> said;     \
-    return refuse(#name, said);        \
+#define TF_REFUSE(name)            \
+  TF_API(name, ()) {               \
+    static std::atomic<bool> said; \
+    return refuse(#name, said);    \
   }
 #define TF_REFUSE_STREAM(name) TF_REFUSE(name) TF_REFUSE(name##_ptsz)
 

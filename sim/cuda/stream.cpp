@@ -6,8 +6,9 @@
 namespace tensor_fusion::sim::cuda {
 namespace {
 std::atomic<std::uint64_t> next_stream_id{1};
-constexpr std::uint64_t kLookAgainNs = 50'000'000;  // how long one sleep may last before the context's state is asked again
-}
+constexpr std::uint64_t kLookAgainNs =
+    50'000'000;  // how long one sleep may last before the context's state is asked again
+}  // namespace
 
 HandleTable<Stream>& streams() {
   static auto* table = new HandleTable<Stream>;
@@ -15,8 +16,13 @@ HandleTable<Stream>& streams() {
 }
 
 Stream::Stream(const std::shared_ptr<Context>& owner, Role stream_role, unsigned stream_flags, int stream_priority)
-    : role(stream_role), flags(stream_flags), priority(stream_priority), id(next_stream_id.fetch_add(1)), context_(owner),
-      lane_(owner->pick_lane()), queue_(std::make_shared<WorkQueue>()) {
+    : role(stream_role),
+      flags(stream_flags),
+      priority(stream_priority),
+      id(next_stream_id.fetch_add(1)),
+      context_(owner),
+      lane_(owner->pick_lane()),
+      queue_(std::make_shared<WorkQueue>()) {
   queue_->context = owner;
 }
 
@@ -98,7 +104,8 @@ CUresult find_stream(CUstream handle, Flavour flavour, Stream*& out) {
     return out != nullptr ? check_context(out->context()) : CUDA_ERROR_INVALID_HANDLE;
   }
   Context* context = current_context();
-  if (context == nullptr) return current_handle() != nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+  if (context == nullptr)
+    return current_handle() != nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
   TF_TRY(check_context(*context));
   const bool per_thread = value == kStreamPerThread || (value == 0 && flavour == Flavour::per_thread);
   out = per_thread ? &context->thread_stream() : &context->legacy_stream();

@@ -1,7 +1,7 @@
 #pragma once
 // A stream: work in order. It has a lane of the device's clock (for when things end) and a queue of the executor (for
-// what they do). Whoever submits holds mutex(); waiting holds nothing. A blocking stream and the legacy default stream of
-// its context order themselves after each other, as the API wants.
+// what they do). Whoever submits holds mutex(); waiting holds nothing. A blocking stream and the legacy default stream
+// of its context order themselves after each other, as the API wants.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -41,16 +41,16 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // An item without effect on memory: only timing, unless something earlier must still happen.
   void submit_effect_free(const device::Work& work);
 
-  [[nodiscard]] bool done();    // advances the clock
-  CUresult synchronize();       // sleeps
+  [[nodiscard]] bool done();  // advances the clock
+  CUresult synchronize();     // sleeps
   CUresult query();
 
   const Role role;
   const unsigned flags;
   const int priority;
   const std::uint64_t id;
-  std::uint64_t handle_value = 0;   // 0 for default streams
-  std::shared_ptr<Capture> capture; // set while recording into a graph, under mutex()
+  std::uint64_t handle_value = 0;    // 0 for default streams
+  std::shared_ptr<Capture> capture;  // set while recording into a graph, under mutex()
   std::atomic<bool> capturing{false};
 
  private:

@@ -42,8 +42,8 @@ CUresult ask(const char* symbol, CUstream handle, Flavour flavour, const void* o
 
 }  // namespace
 
-TF_API(cuStreamCreate, (CUstream* out, unsigned flags)) { return create("cuStreamCreate", out, flags, 0); }
-TF_API(cuStreamCreateWithPriority, (CUstream* out, unsigned flags, int priority)) {
+TF_API(cuStreamCreate, (CUstream * out, unsigned flags)) { return create("cuStreamCreate", out, flags, 0); }
+TF_API(cuStreamCreateWithPriority, (CUstream * out, unsigned flags, int priority)) {
   return create("cuStreamCreateWithPriority", out, flags, priority);
 }
 TF_API(cuStreamDestroy_v2, (CUstream handle)) { return destroy(handle); }
@@ -119,26 +119,35 @@ TF_STREAM_API(cuStreamGetAttribute, (CUstream handle, CUlaunchAttributeID attrib
   TF_TRY(ask("cuStreamGetAttribute", handle, kFlavour, out, stream));
   *out = {};
   switch (attribute) {
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY: out->priority = stream->priority; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY: out->word = 1; return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
-  }
-})
-TF_STREAM_API(cuStreamSetAttribute, (CUstream handle, CUlaunchAttributeID attribute, const CUlaunchAttributeValue* value), {
-  Stream* stream = nullptr;
-  TF_TRY(ask("cuStreamSetAttribute", handle, kFlavour, value, stream));
-  switch (attribute) {
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      out->priority = stream->priority;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+      out->word = 1;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 })
+TF_STREAM_API(cuStreamSetAttribute,
+              (CUstream handle, CUlaunchAttributeID attribute, const CUlaunchAttributeValue* value), {
+                Stream* stream = nullptr;
+                TF_TRY(ask("cuStreamSetAttribute", handle, kFlavour, value, stream));
+                switch (attribute) {
+                  case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+                  case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+                  case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+                  case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+                  case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+                    return CUDA_SUCCESS;
+                  default:
+                    return CUDA_ERROR_INVALID_VALUE;
+                }
+              })
 
 TF_API(cuCtxGetStreamPriorityRange, (int* least, int* greatest)) {
   Context* context = nullptr;

@@ -75,7 +75,8 @@ TEST_F(Streams, call_host_functions_when_the_device_gets_there) {
       nullptr,
       [](void* data) {
         const auto& c = *static_cast<Call*>(data);
-        *c.out = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - c.begin).count();
+        *c.out =
+            std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - c.begin).count();
       },
       &call));
   EXPECT_EQ(called_after_us, -1);
@@ -85,7 +86,8 @@ TEST_F(Streams, call_host_functions_when_the_device_gets_there) {
 
 TEST_F(Streams, refuse_calls_from_host_functions) {
   std::atomic<int> answer{-1};
-  EXPECT_OK(cuLaunchHostFunc(nullptr, [](void* data) { *static_cast<std::atomic<int>*>(data) = cuCtxSynchronize(); }, &answer));
+  EXPECT_OK(cuLaunchHostFunc(
+      nullptr, [](void* data) { *static_cast<std::atomic<int>*>(data) = cuCtxSynchronize(); }, &answer));
   EXPECT_OK(cuCtxSynchronize());
   EXPECT_EQ(answer, CUDA_ERROR_NOT_PERMITTED);
 }

@@ -5,8 +5,12 @@
 // Only addresses are taken here, so all are declared alike; a row that nobody exports fails at the link.
 extern "C" {
 #define TF_DECLARE(base, exported, version) void exported();
-#define TF_DECLARE_STREAM(base, exported, version, twin) void exported(); void exported##_ptsz();
-#define TF_DECLARE_BLOCKING(base, exported, version, twin) void exported(); void exported##_ptds();
+#define TF_DECLARE_STREAM(base, exported, version, twin) \
+  void exported();                                       \
+  void exported##_ptsz();
+#define TF_DECLARE_BLOCKING(base, exported, version, twin) \
+  void exported();                                         \
+  void exported##_ptds();
 TF_CUDA_SYMBOLS(TF_DECLARE, TF_DECLARE_STREAM, TF_DECLARE_BLOCKING)
 }
 

@@ -39,12 +39,16 @@ CUresult cuParamSetSize(CUfunction, unsigned);
 CUresult cuLaunch(CUfunction);
 CUresult cuLaunchGrid(CUfunction, int, int);
 CUresult cuLaunchGridAsync(CUfunction, int, int, CUstream);
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**);
-CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**);
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                        void**, void**);
+CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                             void**, void**);
 CUresult cuLaunchKernelEx(const CUlaunchConfig*, CUfunction, void**, void**);
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig*, CUfunction, void**, void**);
-CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**);
-CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**);
+CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                   CUstream, void**);
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                        unsigned, CUstream, void**);
 CUresult cuLaunchHostFunc(CUstream, CUhostFn, void*);
 CUresult cuStreamAddCallback(CUstream, CUstreamCallback, void*, unsigned);
 CUresult cuMemGetInfo_v2(std::size_t*, std::size_t*);
@@ -73,7 +77,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle);
 CUresult cuMemMap(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, unsigned long long);
 CUresult cuMemUnmap(CUdeviceptr, std::size_t);
 CUresult cuMemSetAccess(CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t);
-CUresult cuMemExportToShareableHandle(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long);
+CUresult cuMemExportToShareableHandle(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                                      unsigned long long);
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType);
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle*, void*);
 CUresult cuArrayCreate_v2(CUarray*, const CUDA_ARRAY_DESCRIPTOR*);
@@ -115,9 +120,11 @@ CUresult cuEventElapsedTime(float*, CUevent, CUevent);
 CUresult cuGraphCreate(CUgraph*, unsigned);
 CUresult cuGraphDestroy(CUgraph);
 CUresult cuGraphClone(CUgraph*, CUgraph);
-CUresult cuGraphAddKernelNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_KERNEL_NODE_PARAMS*);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                                 const CUDA_KERNEL_NODE_PARAMS*);
 CUresult cuGraphAddMemcpyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_MEMCPY3D*, CUcontext);
-CUresult cuGraphAddMemsetNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_MEMSET_NODE_PARAMS*, CUcontext);
+CUresult cuGraphAddMemsetNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_MEMSET_NODE_PARAMS*,
+                              CUcontext);
 CUresult cuGraphAddHostNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_HOST_NODE_PARAMS*);
 CUresult cuGraphAddChildGraphNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUgraph);
 CUresult cuGraphAddMemAllocNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUDA_MEM_ALLOC_NODE_PARAMS*);
@@ -154,7 +161,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr*, std::size_t*, CUdeviceptr);
 CUresult cuMemsetD2D16_v2(CUdeviceptr, std::size_t, unsigned short, std::size_t, std::size_t);
 CUresult cuStreamGetPriority(CUstream, int*);
 CUresult cuLinkCreate_v2(unsigned, CUjit_option*, void**, CUlinkState*);
-CUresult cuLinkAddData_v2(CUlinkState, CUjitInputType, void*, std::size_t, const char*, unsigned, CUjit_option*, void**);
+CUresult cuLinkAddData_v2(CUlinkState, CUjitInputType, void*, std::size_t, const char*, unsigned, CUjit_option*,
+                          void**);
 CUresult cuLinkComplete(CUlinkState, void**, std::size_t*);
 CUresult cuLinkDestroy(CUlinkState);
 CUresult cuGraphInstantiate(CUgraphExec*, CUgraph, CUgraphNode*, char*, std::size_t);
@@ -170,7 +178,8 @@ CUresult cuCheckpointProcessGetState(int, CUprocessState*);
 CUresult cuGreenCtxCreate(void*, void*, CUdevice, unsigned);
 CUresult cuMemAdvise_v2(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation);
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr, std::size_t, CUmemLocation, unsigned, CUstream);
-CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, std::uint64_t*, CUgraph*, const CUgraphNode**, std::size_t*);
+CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, std::uint64_t*, CUgraph*, const CUgraphNode**,
+                                   std::size_t*);
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*);
 CUresult cuStreamWaitEvent_ptsz(CUstream, CUevent, unsigned);
 CUresult cuUserObjectCreate(CUuserObject*, void*, CUhostFn, unsigned, unsigned);

@@ -43,10 +43,11 @@ CUresult find(const char* symbol, CUuserObject handle, unsigned count, std::shar
 
 }  // namespace
 
-TF_API(cuUserObjectCreate, (CUuserObject* out, void* pointer, CUhostFn destructor, unsigned count, unsigned flags)) {
+TF_API(cuUserObjectCreate, (CUuserObject * out, void* pointer, CUhostFn destructor, unsigned count, unsigned flags)) {
   TF_TRY(enter("cuUserObjectCreate"));
   constexpr unsigned kNoDestructorSync = 1;  // the only flag, and it has to be there
-  if (out == nullptr || destructor == nullptr || count == 0 || flags != kNoDestructorSync) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || destructor == nullptr || count == 0 || flags != kNoDestructorSync)
+    return CUDA_ERROR_INVALID_VALUE;
   auto object = std::make_shared<UserObject>();
   object->pointer = pointer;
   object->destructor = destructor;

@@ -1,7 +1,7 @@
 #pragma once
 // Virtual memory management: physical allocations apart from addresses. A physical allocation is charged to the device
-// it was created on and lives until its last handle is released and its last mapping is gone; one that came from another
-// process is charged there. Each mapping knows which devices may use it. Thread-safe.
+// it was created on and lives until its last handle is released and its last mapping is gone; one that came from
+// another process is charged there. Each mapping knows which devices may use it. Thread-safe.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,15 +27,15 @@ struct PhysicalMemory {
   const device::Physical memory;
   const CUmemAllocationProp properties;
   const std::uint64_t bytes;
-  Device* const charged_to;     // null: host memory, or another process pays
+  Device* const charged_to;  // null: host memory, or another process pays
   std::uint64_t handle_value = 0;
-  unsigned handles = 1;         // how often the program holds it, under vmm's lock
+  unsigned handles = 1;  // how often the program holds it, under vmm's lock
 };
 
 struct Mapping {
   std::shared_ptr<PhysicalMemory> memory;
   std::mutex mutex;
-  std::map<int, CUmemAccess_flags> access;  // by device ordinal
+  std::map<int, CUmemAccess_flags> access;       // by device ordinal
   std::map<int, CUmemAccess_flags> host_access;  // by location type
   [[nodiscard]] CUmemAccess_flags allowed(int ordinal) {
     const std::lock_guard lock(mutex);

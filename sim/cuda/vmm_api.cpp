@@ -33,8 +33,10 @@ CUresult check_properties(const CUmemAllocationProp* properties) {
       break;
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+      break;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   const int types = properties->requestedHandleTypes;
   if ((types & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) return CUDA_ERROR_NOT_SUPPORTED;
@@ -63,18 +65,23 @@ std::vector<std::shared_ptr<Allocation>> mappings_in(std::uint64_t address, std:
 
 }  // namespace
 
-TF_API(cuMemGetAllocationGranularity, (std::size_t* out, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags option)) {
+TF_API(cuMemGetAllocationGranularity,
+       (std::size_t* out, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags option)) {
   TF_TRY(enter("cuMemGetAllocationGranularity"));
-  if (out == nullptr || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+    return CUDA_ERROR_INVALID_VALUE;
   TF_TRY(check_properties(properties));
   *out = kChunkBytes;
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemAddressReserve, (CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr wish, unsigned long long flags)) {
+TF_API(cuMemAddressReserve,
+       (CUdeviceptr * out, std::size_t bytes, std::size_t alignment, CUdeviceptr wish, unsigned long long flags)) {
   TF_TRY(enter("cuMemAddressReserve"));
-  if (out == nullptr || bytes == 0 || !aligned(bytes) || flags != 0 || (alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
-  const auto address = device::reserve_addresses(bytes, std::max<std::size_t>(alignment, kChunkBytes), reinterpret_cast<void*>(wish));
+  if (out == nullptr || bytes == 0 || !aligned(bytes) || flags != 0 || (alignment & (alignment - 1)) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  const auto address =
+      device::reserve_addresses(bytes, std::max<std::size_t>(alignment, kChunkBytes), reinterpret_cast<void*>(wish));
   if (!address) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = reinterpret_cast<std::uint64_t>(*address);
   const std::lock_guard lock(mutex);
@@ -86,20 +93,25 @@ TF_API(cuMemAddressFree, (CUdeviceptr address, std::size_t bytes)) {
   TF_TRY(enter("cuMemAddressFree"));
   const std::lock_guard lock(mutex);
   const auto found = reservations().find(address);
-  if (found == reservations().end() || found->second != bytes || Driver::get().addresses().overlaps(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (found == reservations().end() || found->second != bytes || Driver::get().addresses().overlaps(address, bytes))
+    return CUDA_ERROR_INVALID_VALUE;
   reservations().erase(found);
   device::free_addresses(reinterpret_cast<void*>(address), bytes);
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemCreate, (CUmemGenericAllocationHandle* out, std::size_t bytes, const CUmemAllocationProp* properties, unsigned long long flags)) {
+TF_API(cuMemCreate, (CUmemGenericAllocationHandle * out, std::size_t bytes, const CUmemAllocationProp* properties,
+                     unsigned long long flags)) {
   TF_TRY(enter("cuMemCreate", "alloc"));
   TF_TRY(check_properties(properties));
   if (out == nullptr || bytes == 0 || !aligned(bytes) || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  Device* device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? Driver::get().device(properties->location.id) : nullptr;
+  Device* device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                       ? Driver::get().device(properties->location.id)
+                       : nullptr;
   if (device != nullptr) TF_TRY(device->charge(bytes));
   auto backing = device::Physical::create(bytes + kTrailerBytes);
-  if (!backing || ::pwrite(backing->fd(), properties, sizeof *properties, static_cast<off_t>(bytes)) != sizeof *properties) {
+  if (!backing ||
+      ::pwrite(backing->fd(), properties, sizeof *properties, static_cast<off_t>(bytes)) != sizeof *properties) {
     if (device != nullptr) device->uncharge(bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -117,11 +129,12 @@ TF_API(cuMemRelease, (CUmemGenericAllocationHandle handle)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemMap, (CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)) {
+TF_API(cuMemMap, (CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags)) {
   TF_TRY(enter("cuMemMap"));
   const auto memory = physicals().share(handle);
-  if (!memory || flags != 0 || bytes == 0 || !aligned(address) || !aligned(bytes) || !aligned(offset) || offset > memory->bytes ||
-      bytes > memory->bytes - offset)
+  if (!memory || flags != 0 || bytes == 0 || !aligned(address) || !aligned(bytes) || !aligned(offset) ||
+      offset > memory->bytes || bytes > memory->bytes - offset)
     return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(mutex);
   if (!reserved(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
@@ -158,15 +171,18 @@ TF_API(cuMemUnmap, (CUdeviceptr address, std::size_t bytes)) {
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemSetAccess, (CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions, std::size_t count)) {
+TF_API(cuMemSetAccess,
+       (CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions, std::size_t count)) {
   TF_TRY(enter("cuMemSetAccess"));
   const auto mapped = mappings_in(address, bytes);
   if (bytes == 0 || mapped.empty() || descriptions == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i) {
     const auto& d = descriptions[i];
-    if (d.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && d.flags != CU_MEM_ACCESS_FLAGS_PROT_READ && d.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    if (d.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && d.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        d.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
       return CUDA_ERROR_INVALID_VALUE;
-    if (d.location.type == CU_MEM_LOCATION_TYPE_DEVICE && Driver::get().device(d.location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (d.location.type == CU_MEM_LOCATION_TYPE_DEVICE && Driver::get().device(d.location.id) == nullptr)
+      return CUDA_ERROR_INVALID_DEVICE;
     if (d.location.type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
   }
   const std::lock_guard lock(mutex);
@@ -177,16 +193,21 @@ TF_API(cuMemSetAccess, (CUdeviceptr address, std::size_t bytes, const CUmemAcces
       const std::lock_guard mapping_lock(mapping.mutex);
       for (std::size_t i = 0; i < count; ++i) {
         const auto& d = descriptions[i];
-        if (d.location.type == CU_MEM_LOCATION_TYPE_DEVICE) mapping.access[d.location.id] = d.flags;
-        else mapping.host_access[d.location.type] = d.flags;
+        if (d.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+          mapping.access[d.location.id] = d.flags;
+        else
+          mapping.host_access[d.location.type] = d.flags;
       }
       for (const auto& [device, flags] : mapping.access) most = std::max<int>(most, flags);
       for (const auto& [type, flags] : mapping.host_access) most = std::max<int>(most, flags);
     }
     allocation->readable = most != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     allocation->writable = most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const auto access = !allocation->readable ? device::Access::none : allocation->writable ? device::Access::read_write : device::Access::read;
-    if (!device::protect(reinterpret_cast<void*>(allocation->base), allocation->extent, access)) return CUDA_ERROR_UNKNOWN;
+    const auto access = !allocation->readable  ? device::Access::none
+                        : allocation->writable ? device::Access::read_write
+                                               : device::Access::read;
+    if (!device::protect(reinterpret_cast<void*>(allocation->base), allocation->extent, access))
+      return CUDA_ERROR_UNKNOWN;
   }
   return CUDA_SUCCESS;
 }
@@ -194,7 +215,8 @@ TF_API(cuMemSetAccess, (CUdeviceptr address, std::size_t bytes, const CUmemAcces
 TF_API(cuMemGetAccess, (unsigned long long* out, const CUmemLocation* location, CUdeviceptr address)) {
   TF_TRY(enter("cuMemGetAccess"));
   const auto allocation = Driver::get().addresses().find(address);
-  if (out == nullptr || location == nullptr || !allocation || allocation->kind != Allocation::Kind::mapped) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || location == nullptr || !allocation || allocation->kind != Allocation::Kind::mapped)
+    return CUDA_ERROR_INVALID_VALUE;
   auto& mapping = *static_cast<Mapping*>(allocation->keeper.get());
   if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
     *out = static_cast<unsigned long long>(mapping.allowed(location->id));
@@ -206,18 +228,21 @@ TF_API(cuMemGetAccess, (unsigned long long* out, const CUmemLocation* location, 
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemExportToShareableHandle, (void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)) {
+TF_API(cuMemExportToShareableHandle,
+       (void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)) {
   TF_TRY(enter("cuMemExportToShareableHandle"));
   const auto memory = physicals().share(handle);
   if (out == nullptr || flags != 0 || !memory) return CUDA_ERROR_INVALID_VALUE;
-  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || (memory->properties.requestedHandleTypes & type) == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || (memory->properties.requestedHandleTypes & type) == 0)
+    return CUDA_ERROR_NOT_SUPPORTED;
   const int copy = ::dup(memory->memory.fd());
   if (copy < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(out) = copy;
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle* out, void* os_handle, CUmemAllocationHandleType type)) {
+TF_API(cuMemImportFromShareableHandle,
+       (CUmemGenericAllocationHandle * out, void* os_handle, CUmemAllocationHandleType type)) {
   TF_TRY(enter("cuMemImportFromShareableHandle"));
   if (out == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   const int fd = ::dup(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
@@ -234,7 +259,7 @@ TF_API(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle* out, void*
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp* out, CUmemGenericAllocationHandle handle)) {
+TF_API(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * out, CUmemGenericAllocationHandle handle)) {
   TF_TRY(enter("cuMemGetAllocationPropertiesFromHandle"));
   const auto memory = physicals().share(handle);
   if (out == nullptr || !memory) return CUDA_ERROR_INVALID_VALUE;
@@ -242,7 +267,7 @@ TF_API(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp* out, CUmemG
   return CUDA_SUCCESS;
 }
 
-TF_API(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle* out, void* address)) {
+TF_API(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * out, void* address)) {
   TF_TRY(enter("cuMemRetainAllocationHandle"));
   const auto allocation = Driver::get().addresses().find(reinterpret_cast<std::uint64_t>(address));
   if (out == nullptr || !allocation || allocation->kind != Allocation::Kind::mapped) return CUDA_ERROR_INVALID_VALUE;

@@ -46,7 +46,8 @@ EngineAccount account(Machine& machine, EngineId id) {
     }
     return account.processes.emplace_back(ProcessAccount{pid, ticks, false, 0, 0, 0});
   };
-  const auto count = [&](std::uint32_t pid, std::uint64_t ticks, std::uint64_t service, std::uint64_t copy, std::uint64_t kernels) {
+  const auto count = [&](std::uint32_t pid, std::uint64_t ticks, std::uint64_t service, std::uint64_t copy,
+                         std::uint64_t kernels) {
     ProcessAccount& line = line_of(pid, ticks);
     line.service_ns += service;
     line.copy_ns += copy;
@@ -58,7 +59,8 @@ EngineAccount account(Machine& machine, EngineId id) {
     const ContextRecord& context = state.contexts[entry - 1];
     const ContextCore& c = look.committed(context);
     const std::uint32_t pid = context.pid.load(std::memory_order_relaxed);
-    account.contexts.push_back({make_context_id(entry - 1, context.generation.load()), pid, c.service_ns, c.copy_ns, c.kernels});
+    account.contexts.push_back(
+        {make_context_id(entry - 1, context.generation.load()), pid, c.service_ns, c.copy_ns, c.kernels});
     count(pid, context.start_ticks, c.service_ns, c.copy_ns, c.kernels);
     line_of(pid, context.start_ticks).alive = true;
   }
@@ -76,22 +78,20 @@ std::vector<UtilisationSample> utilisation(Machine& machine, EngineId id, std::u
   machine.advance(id);
   State& state = machine.state();
   Transaction look(state, id);
-  return newer<UtilisationSample>(look.engine().device_ring, look.core().device_samples, kDeviceSamples,
-                                  oldest(look.core()),
-                                  state.realtime_offset_ns, newer_than_us, [](const RawSample& s, std::uint64_t us) {
-                                    return UtilisationSample{us, s.compute, s.memory};
-                                  });
+  return newer<UtilisationSample>(
+      look.engine().device_ring, look.core().device_samples, kDeviceSamples, oldest(look.core()),
+      state.realtime_offset_ns, newer_than_us,
+      [](const RawSample& s, std::uint64_t us) { return UtilisationSample{us, s.compute, s.memory}; });
 }
 
 std::vector<ProcessSample> process_utilisation(Machine& machine, EngineId id, std::uint64_t newer_than_us) {
   machine.advance(id);
   State& state = machine.state();
   Transaction look(state, id);
-  return newer<ProcessSample>(look.engine().process_ring, look.core().process_samples, kProcessSamples,
-                              oldest(look.core()), state.realtime_offset_ns,
-                              newer_than_us, [](const RawSample& s, std::uint64_t us) {
-                                return ProcessSample{us, s.pid, s.compute, s.memory};
-                              });
+  return newer<ProcessSample>(
+      look.engine().process_ring, look.core().process_samples, kProcessSamples, oldest(look.core()),
+      state.realtime_offset_ns, newer_than_us,
+      [](const RawSample& s, std::uint64_t us) { return ProcessSample{us, s.pid, s.compute, s.memory}; });
 }
 
 }  // namespace tensor_fusion::sim::device

@@ -15,10 +15,15 @@ namespace {
 constexpr std::size_t kHuge = std::size_t{2} << 20;
 
 [[nodiscard]] std::unexpected<Error> failed(const char* what) {
-  return std::unexpected(Error{errno == ENOMEM ? Errc::out_of_memory : Errc::system, std::string(what) + ": " + std::strerror(errno)});
+  return std::unexpected(
+      Error{errno == ENOMEM ? Errc::out_of_memory : Errc::system, std::string(what) + ": " + std::strerror(errno)});
 }
-[[nodiscard]] bool pages(std::size_t offset, std::size_t bytes) { return offset % kArenaPage == 0 && bytes % kArenaPage == 0; }
-[[nodiscard]] std::unexpected<Error> odd() { return std::unexpected(Error{Errc::invalid, "not a multiple of the page size, or outside"}); }
+[[nodiscard]] bool pages(std::size_t offset, std::size_t bytes) {
+  return offset % kArenaPage == 0 && bytes % kArenaPage == 0;
+}
+[[nodiscard]] std::unexpected<Error> odd() {
+  return std::unexpected(Error{Errc::invalid, "not a multiple of the page size, or outside"});
+}
 
 }  // namespace
 
@@ -60,7 +65,8 @@ std::expected<void, Error> Arena::decommit(std::size_t offset, std::size_t bytes
   if (!pages(offset, bytes) || offset > size_ || bytes > size_ - offset) return odd();
   if (bytes == 0) return {};
   if (::mprotect(base_ + offset, bytes, PROT_NONE) != 0) return failed("mprotect");
-  if (::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+  if (::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                  static_cast<off_t>(bytes)) != 0) {
     return failed("fallocate");
   }
   return {};
@@ -113,7 +119,8 @@ void free_addresses(void* address, std::size_t bytes) { ::munmap(address, bytes)
 
 std::expected<void, Error> map_at(void* address, std::size_t bytes, int fd, std::size_t offset) {
   if (!pages(offset, bytes) || reinterpret_cast<std::uintptr_t>(address) % kArenaPage != 0) return odd();
-  if (::mmap(address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, static_cast<off_t>(offset)) == MAP_FAILED) {
+  if (::mmap(address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, static_cast<off_t>(offset)) ==
+      MAP_FAILED) {
     return failed("mmap");
   }
   return {};

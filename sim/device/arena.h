@@ -19,14 +19,17 @@ class Arena {
   // Reserves `bytes` of address space (rounded up to 2 MiB), at least twice the device's capacity by advice.
   [[nodiscard]] static std::expected<Arena, Error> reserve(std::size_t bytes);
   Arena(Arena&& other) noexcept { swap(other); }
-  Arena& operator=(Arena&& other) noexcept { swap(other); return *this; }
+  Arena& operator=(Arena&& other) noexcept {
+    swap(other);
+    return *this;
+  }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
   [[nodiscard]] std::byte* base() const { return base_; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] int fd() const { return fd_; }   // another process maps /proc/<pid>/fd/<fd> at the same offset
+  [[nodiscard]] int fd() const { return fd_; }  // another process maps /proc/<pid>/fd/<fd> at the same offset
   [[nodiscard]] bool contains(const void* p) const {
     const auto* b = static_cast<const std::byte*>(p);
     return b >= base_ && b < base_ + size_;
@@ -40,7 +43,9 @@ class Arena {
  private:
   Arena() = default;
   void swap(Arena& other) noexcept {
-    std::swap(base_, other.base_); std::swap(size_, other.size_); std::swap(fd_, other.fd_);
+    std::swap(base_, other.base_);
+    std::swap(size_, other.size_);
+    std::swap(fd_, other.fd_);
   }
   std::byte* base_ = nullptr;
   std::size_t size_ = 0;
@@ -51,9 +56,12 @@ class Arena {
 class Physical {
  public:
   [[nodiscard]] static std::expected<Physical, Error> create(std::size_t bytes);
-  [[nodiscard]] static std::expected<Physical, Error> adopt(int fd);   // imported: takes ownership, size from the file
+  [[nodiscard]] static std::expected<Physical, Error> adopt(int fd);  // imported: takes ownership, size from the file
   Physical(Physical&& other) noexcept { swap(other); }
-  Physical& operator=(Physical&& other) noexcept { swap(other); return *this; }
+  Physical& operator=(Physical&& other) noexcept {
+    swap(other);
+    return *this;
+  }
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
   ~Physical();
@@ -62,14 +70,18 @@ class Physical {
 
  private:
   Physical() = default;
-  void swap(Physical& other) noexcept { std::swap(size_, other.size_); std::swap(fd_, other.fd_); }
+  void swap(Physical& other) noexcept {
+    std::swap(size_, other.size_);
+    std::swap(fd_, other.fd_);
+  }
   std::size_t size_ = 0;
   int fd_ = -1;
 };
 
 enum class Access : std::uint8_t { none, read, read_write };
 
-[[nodiscard]] std::expected<std::byte*, Error> reserve_addresses(std::size_t bytes, std::size_t alignment, void* wish = nullptr);
+[[nodiscard]] std::expected<std::byte*, Error> reserve_addresses(std::size_t bytes, std::size_t alignment,
+                                                                 void* wish = nullptr);
 void free_addresses(void* address, std::size_t bytes);
 // Maps part of a file over reserved addresses (shared), without access until protect().
 [[nodiscard]] std::expected<void, Error> map_at(void* address, std::size_t bytes, int fd, std::size_t offset);

@@ -99,7 +99,10 @@ Pass one_pass(Machine& machine, EngineId id, std::uint64_t now, std::uint64_t fl
       const std::uint32_t entry = engine.members[m].load(std::memory_order_acquire);
       if (entry == 0) continue;
       ContextRecord& context = state.contexts[entry - 1];
-      scratch.members[m] = MemberView{&change.touch(entry - 1), context.tails, context.items, context.events,
+      scratch.members[m] = MemberView{&change.touch(entry - 1),
+                                      context.tails,
+                                      context.items,
+                                      context.events,
                                       make_context_id(entry - 1, context.generation.load(std::memory_order_relaxed)),
                                       context.pid.load(std::memory_order_relaxed)};
       core_scratch.list[core_scratch.count++] = static_cast<std::uint16_t>(m);
@@ -154,7 +157,8 @@ Pass one_pass(Machine& machine, EngineId id, std::uint64_t now, std::uint64_t fl
 // event of any of them is the next of all.
 ClockOutcome advance_engine(Machine& machine, EngineId engine, std::uint64_t now) {
   Pass own = one_pass(machine, engine, now, 0);
-  if (!own.held) [[likely]] return own.outcome;
+  if (!own.held) [[likely]]
+    return own.outcome;
   std::vector<EngineId> group{engine};
   std::uint64_t floor = 0;
   for (;;) {
@@ -203,7 +207,8 @@ void stir(EngineRecord& engine) {
 void await_stir(EngineRecord& engine, std::uint32_t seen, std::uint64_t timeout_ns) {
   // A waiter killed here leaves the count too high: later stirs make one needless system call each, nothing worse.
   engine.stir_waiters.fetch_add(1, std::memory_order_seq_cst);
-  const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000), static_cast<long>(timeout_ns % 1'000'000'000)};
+  const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000),
+                         static_cast<long>(timeout_ns % 1'000'000'000)};
   syscall(SYS_futex, &engine.stir, FUTEX_WAIT, seen, &timeout, nullptr, 0);
   engine.stir_waiters.fetch_sub(1, std::memory_order_seq_cst);
 }

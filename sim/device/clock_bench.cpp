@@ -50,7 +50,8 @@ int main() {
       const std::uint64_t b = cpu_ns();
       const Ticket last = context->last(0);
       const std::uint64_t past = now_ns() + 70'000;
-      while (now_ns() < past) {}  // all of it is over then
+      while (now_ns() < past) {
+      }  // all of it is over then
       const std::uint64_t c = cpu_ns();
       (*machine)->advance(0);
       const std::uint64_t d = cpu_ns();
@@ -63,7 +64,8 @@ int main() {
       for (int i = 0; i < 100; ++i) (*machine)->advance(0);
       idle.push_back(static_cast<double>(cpu_ns() - e) / 100);
     }
-    std::printf("bench clock: submit_ns=%.1f advance_event_ns=%.1f advance_idle_ns=%.1f\n", median(submit), median(event), median(idle));
+    std::printf("bench clock: submit_ns=%.1f advance_event_ns=%.1f advance_idle_ns=%.1f\n", median(submit),
+                median(event), median(idle));
   }
   return std::system((std::string("rm -rf ") + directory).c_str()) == 0 ? 0 : 1;
 }

@@ -31,7 +31,8 @@ namespace {
     ContextRecord& record = state.contexts[i];
     record.process.store(machine.process_slot(), std::memory_order_relaxed);
     record.member.store(kNobody, std::memory_order_relaxed);
-    const std::uint32_t generation = (record.generation.load(std::memory_order_relaxed) + 1) & ((1u << (32 - kContextSlotBits)) - 1);
+    const std::uint32_t generation =
+        (record.generation.load(std::memory_order_relaxed) + 1) & ((1u << (32 - kContextSlotBits)) - 1);
     record.generation.store(generation == 0 ? 1 : generation, std::memory_order_release);
     kill_point();
     taken.fetch_or(bit, std::memory_order_release);
@@ -64,8 +65,8 @@ namespace {
 }
 
 // Device time that the head and what follows it up to `number` take at least, from `clock` on.
-[[nodiscard]] std::uint64_t work_left_ns(ContextRecord& record, const ContextCore& core, unsigned lane, std::uint64_t number,
-                                         std::uint64_t clock) {
+[[nodiscard]] std::uint64_t work_left_ns(ContextRecord& record, const ContextCore& core, unsigned lane,
+                                         std::uint64_t number, std::uint64_t clock) {
   constexpr std::uint64_t kLookAhead = 256;
   const std::uint64_t first = core.lanes[lane].completed + 1;
   std::uint64_t at = clock;
@@ -98,8 +99,8 @@ void sleep_until(std::uint64_t when_ns) {
 
 // How long a lane's head must wait at least for others before it can go on: not before the resident context gives way
 // (at the end of its slice, or when it runs dry), nor before the copy server is free.
-[[nodiscard]] std::uint64_t queue_delay_ns(State& state, Transaction& look, const ContextRecord& record, const LaneItem& head,
-                                           std::uint64_t clock) {
+[[nodiscard]] std::uint64_t queue_delay_ns(State& state, Transaction& look, const ContextRecord& record,
+                                           const LaneItem& head, std::uint64_t clock) {
   const EngineCore& engine = look.core();
   const std::uint32_t m = record.member.load(std::memory_order_relaxed);
   if (head.kind >= WorkKind::h2d && head.kind <= WorkKind::d2d) {
@@ -149,7 +150,8 @@ void sleep_until(std::uint64_t when_ns) {
   }
   if (after.ticket != 0 && depth < 4) {
     ContextRecord& other = state.contexts[context_slot(after.context)];
-    if (same_generation(other, after.context)) bound = std::max(bound, bound_of(machine, other, after.ticket, depth + 1));
+    if (same_generation(other, after.context))
+      bound = std::max(bound, bound_of(machine, other, after.ticket, depth + 1));
   }
   return bound;
 }
@@ -160,9 +162,10 @@ void sleep_until(std::uint64_t when_ns) {
 
 // `gone` says whether the context has been torn down meanwhile.
 template <typename Gone>
-bool wait_for(Machine& machine, ContextRecord& record, EngineId id, Ticket ticket, std::uint64_t deadline_ns, Gone gone) {
-  constexpr std::uint64_t kEarlyNs = 30'000;     // wake-ups are late by about this; the rest is polled
-  constexpr std::uint64_t kNapNs = 1'000'000;    // without a bound: look again this often even if nothing stirs
+bool wait_for(Machine& machine, ContextRecord& record, EngineId id, Ticket ticket, std::uint64_t deadline_ns,
+              Gone gone) {
+  constexpr std::uint64_t kEarlyNs = 30'000;   // wake-ups are late by about this; the rest is polled
+  constexpr std::uint64_t kNapNs = 1'000'000;  // without a bound: look again this often even if nothing stirs
   EngineRecord& engine = machine.state().engines[id];
   if (is_done(record, ticket)) return true;
   for (;;) {
@@ -321,17 +324,20 @@ Ticket Context::last(unsigned lane) const {
 }
 
 void Context::publish_duration(Ticket ticket, std::uint64_t duration_ns) {
-  item_at(*record_, ticket_lane(ticket), ticket_number(ticket)).duration.store(duration_ns & ~kAtLeast, std::memory_order_release);
+  item_at(*record_, ticket_lane(ticket), ticket_number(ticket))
+      .duration.store(duration_ns & ~kAtLeast, std::memory_order_release);
   stir(*engine_record_);
 }
 
 void Context::publish_progress(Ticket ticket, std::uint64_t at_least_ns) {
-  item_at(*record_, ticket_lane(ticket), ticket_number(ticket)).duration.store(at_least_ns | kAtLeast, std::memory_order_release);
+  item_at(*record_, ticket_lane(ticket), ticket_number(ticket))
+      .duration.store(at_least_ns | kAtLeast, std::memory_order_release);
   stir(*engine_record_);
 }
 
 void Context::open_gate(Ticket ticket, std::uint64_t opened_ns) {
-  item_at(*record_, ticket_lane(ticket), ticket_number(ticket)).duration.store(std::max<std::uint64_t>(opened_ns, 1), std::memory_order_release);
+  item_at(*record_, ticket_lane(ticket), ticket_number(ticket))
+      .duration.store(std::max<std::uint64_t>(opened_ns, 1), std::memory_order_release);
   stir(*engine_record_);
 }
 
@@ -378,7 +384,9 @@ void Context::free_event(std::uint32_t event) {
   record_->event_taken[event / 64].fetch_and(~(std::uint64_t{1} << (event % 64)), std::memory_order_acq_rel);
 }
 
-std::uint64_t Context::event_time_ns(std::uint32_t event) const { return record_->events[event].load(std::memory_order_acquire); }
+std::uint64_t Context::event_time_ns(std::uint32_t event) const {
+  return record_->events[event].load(std::memory_order_acquire);
+}
 
 bool remote_done(Machine& machine, Dependency what) {
   ContextRecord& record = machine.state().contexts[context_slot(what.context)];

@@ -51,7 +51,7 @@ class Context {
   // items. The blocking form must not be called by the only thread that could publish or open what the lane waits for.
   Ticket submit(unsigned lane, const Work& work);
   [[nodiscard]] Ticket try_submit(unsigned lane, const Work& work);  // 0 = the lane is full
-  [[nodiscard]] Ticket last(unsigned lane) const;                     // last ticket given out on the lane, 0 = none
+  [[nodiscard]] Ticket last(unsigned lane) const;                    // last ticket given out on the lane, 0 = none
 
   // Says how long a compute or copy item of unknown duration takes in all. Exactly once per such item.
   void publish_duration(Ticket ticket, std::uint64_t duration_ns);

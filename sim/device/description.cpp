@@ -14,7 +14,9 @@
 namespace tensor_fusion::sim::device {
 namespace {
 
-[[nodiscard]] std::unexpected<Error> bad(const std::string& message) { return std::unexpected(Error{Errc::bad_spec, message}); }
+[[nodiscard]] std::unexpected<Error> bad(const std::string& message) {
+  return std::unexpected(Error{Errc::bad_spec, message});
+}
 
 struct Invalid {
   std::string message;
@@ -32,9 +34,11 @@ using Set = std::expected<void, Invalid>;
 
 // "24Gi", "512Mi", "80G", plain bytes.
 [[nodiscard]] std::expected<double, Invalid> bytes_of(std::string_view text) {
-  static constexpr struct { std::string_view suffix; double factor; } kSuffixes[] = {
-      {"Ki", 1024.0}, {"Mi", 1048576.0}, {"Gi", 1073741824.0}, {"Ti", 1099511627776.0},
-      {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}};
+  static constexpr struct {
+    std::string_view suffix;
+    double factor;
+  } kSuffixes[] = {{"Ki", 1024.0}, {"Mi", 1048576.0}, {"Gi", 1073741824.0}, {"Ti", 1099511627776.0},
+                   {"K", 1e3},     {"M", 1e6},        {"G", 1e9},           {"T", 1e12}};
   for (const auto& [suffix, factor] : kSuffixes) {
     if (!text.ends_with(suffix)) continue;
     auto value = number_of(text.substr(0, text.size() - suffix.size()));
@@ -47,23 +51,25 @@ using Set = std::expected<void, Invalid>;
 using Setter = std::function<Set(Profile&, std::string_view)>;
 
 template <typename T>
-Setter number(T Profile::*field, double least, double most) {
+Setter number(T Profile::* field, double least, double most) {
   return [=](Profile& p, std::string_view text) -> Set {
     const auto value = number_of(text);
     if (!value) return std::unexpected(value.error());
     if (*value < least || *value > most) {
-      return std::unexpected(Invalid{"'" + std::string(text) + "' is outside " + std::to_string(least) + " … " + std::to_string(most)});
+      return std::unexpected(
+          Invalid{"'" + std::string(text) + "' is outside " + std::to_string(least) + " … " + std::to_string(most)});
     }
     p.*field = static_cast<T>(*value);
     return {};
   };
 }
 template <typename T>
-Setter bytes(T Profile::*field) {
+Setter bytes(T Profile::* field) {
   return [=](Profile& p, std::string_view text) -> Set {
     const auto value = bytes_of(text);
     if (!value) return std::unexpected(value.error());
-    if (*value > (sizeof(T) == 4 ? 4e9 : 1e15)) return std::unexpected(Invalid{"'" + std::string(text) + "' is too large"});
+    if (*value > (sizeof(T) == 4 ? 4e9 : 1e15))
+      return std::unexpected(Invalid{"'" + std::string(text) + "' is too large"});
     p.*field = static_cast<T>(*value);
     return {};
   };
@@ -126,10 +132,14 @@ const std::map<std::string, Setter, std::less<>>& keys() {
       {"stall_ms", number(&Profile::stall_ms, 1, 1e9)},
       {"link",
        [](Profile& p, std::string_view value) -> Set {
-         if (value == "none") p.link_kind = LinkKind::none;
-         else if (value == "nvlink") p.link_kind = LinkKind::nvlink_mesh;
-         else if (value == "nvswitch") p.link_kind = LinkKind::nvswitch;
-         else return std::unexpected(Invalid{"'" + std::string(value) + "' is none of none, nvlink, nvswitch"});
+         if (value == "none")
+           p.link_kind = LinkKind::none;
+         else if (value == "nvlink")
+           p.link_kind = LinkKind::nvlink_mesh;
+         else if (value == "nvswitch")
+           p.link_kind = LinkKind::nvswitch;
+         else
+           return std::unexpected(Invalid{"'" + std::string(value) + "' is none of none, nvlink, nvswitch"});
          return {};
        }},
   };
@@ -165,7 +175,10 @@ const std::map<std::string, Setter, std::less<>>& keys() {
     std::string nearest;
     std::size_t best = ~std::size_t{0};
     for (const auto& [name, setter] : keys()) {
-      if (const auto d = distance(key, name); d < best) { best = d; nearest = name; }
+      if (const auto d = distance(key, name); d < best) {
+        best = d;
+        nearest = name;
+      }
     }
     return bad(where + ": there is no key '" + key + "'; did you mean '" + nearest + "'?");
   }
@@ -174,7 +187,11 @@ const std::map<std::string, Setter, std::less<>>& keys() {
 }
 
 [[nodiscard]] std::uint64_t mix(std::uint64_t h) {
-  h ^= h >> 33; h *= 0xff51afd7ed558ccdull; h ^= h >> 33; h *= 0xc4ceb9fe1a85ec53ull; h ^= h >> 33;
+  h ^= h >> 33;
+  h *= 0xff51afd7ed558ccdull;
+  h ^= h >> 33;
+  h *= 0xc4ceb9fe1a85ec53ull;
+  h ^= h >> 33;
   return h;
 }
 
@@ -184,7 +201,8 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
   const auto total = static_cast<std::uint32_t>(d.devices.size());
   std::uint64_t seed = 0xcbf29ce484222325ull;
   for (const DeviceInfo& device : d.devices) {
-    for (const char c : std::string_view(device.profile.key)) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+    for (const char c : std::string_view(device.profile.key))
+      seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   }
   for (std::uint32_t i = 0; i < total; ++i) {
     DeviceInfo& device = d.devices[i];
@@ -199,9 +217,10 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
     device.uuid_bytes[8] = static_cast<std::uint8_t>((device.uuid_bytes[8] & 0x3f) | 0x80);
     const auto* u = device.uuid_bytes;
     std::snprintf(device.uuid, sizeof(device.uuid),
-                  "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4], u[5],
-                  u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
-    std::snprintf(device.serial, sizeof(device.serial), "%013llu", static_cast<unsigned long long>(low % 10'000'000'000'000ull));
+                  "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3],
+                  u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    std::snprintf(device.serial, sizeof(device.serial), "%013llu",
+                  static_cast<unsigned long long>(low % 10'000'000'000'000ull));
     device.pci_domain = 0;
     device.pci_bus = 0x10 + 0x0f * i;
     device.pci_device = 0;
@@ -213,7 +232,8 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
   }
 }
 
-[[nodiscard]] std::expected<void, Error> add(Description& d, const Profile& profile, double count, const std::string& where) {
+[[nodiscard]] std::expected<void, Error> add(Description& d, const Profile& profile, double count,
+                                             const std::string& where) {
   if (count < 1 || count != std::floor(count) || count > kMaxMachineDevices ||
       d.devices.size() + static_cast<std::size_t>(count) > kMaxMachineDevices) {
     return bad(where + ": a machine has 1 to " + std::to_string(kMaxMachineDevices) + " cards");
@@ -258,8 +278,10 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
     const Outline* base = node.find("base");
     if (base == nullptr) return bad(line_of(node) + ": profile " + key + ": 'base' names the profile it starts from");
     auto profile = builtin_profile(base->scalar);
-    if (!profile) return bad(line_of(*base) + ": there is no profile '" + base->scalar + "'; known are " + known_profiles());
-    if (key.empty() || key.size() >= sizeof(profile->key)) return bad(line_of(node) + ": a profile's name has 1 to 31 characters");
+    if (!profile)
+      return bad(line_of(*base) + ": there is no profile '" + base->scalar + "'; known are " + known_profiles());
+    if (key.empty() || key.size() >= sizeof(profile->key))
+      return bad(line_of(node) + ": a profile's name has 1 to 31 characters");
     std::memset(profile->key, 0, sizeof(profile->key));
     std::memcpy(profile->key, key.data(), key.size());
     if (auto applied = apply(*profile, node); !applied) return std::unexpected(applied.error());
@@ -268,17 +290,20 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
   return own;
 }
 
-[[nodiscard]] std::expected<void, Error> add_devices(Description& d, const Outline& root, std::vector<std::int32_t>& numa) {
+[[nodiscard]] std::expected<void, Error> add_devices(Description& d, const Outline& root,
+                                                     std::vector<std::int32_t>& numa) {
   const auto own = own_profiles(root);
   if (!own) return std::unexpected(own.error());
   const Outline* devices = root.find("devices");
-  if (devices == nullptr || devices->kind != Outline::Kind::list || devices->values.empty()) return bad("devices: a list with at least one card is wanted");
+  if (devices == nullptr || devices->kind != Outline::Kind::list || devices->values.empty())
+    return bad("devices: a list with at least one card is wanted");
   for (const Outline& node : devices->values) {
     const Outline* key = node.find("profile");
     if (key == nullptr) return bad(line_of(node) + ": 'profile' is missing");
     std::optional<Profile> profile = builtin_profile(key->scalar);
     if (const auto found = own->find(key->scalar); found != own->end()) profile = found->second;
-    if (!profile) return bad(line_of(*key) + ": there is no profile '" + key->scalar + "'; known are " + known_profiles());
+    if (!profile)
+      return bad(line_of(*key) + ": there is no profile '" + key->scalar + "'; known are " + known_profiles());
     if (const Outline* defaults = root.find("defaults")) {
       if (auto applied = apply(*profile, *defaults); !applied) return applied;
     }
@@ -306,14 +331,17 @@ std::expected<Description, Error> parse_yaml_description(const std::string& yaml
     const std::string& key = root->keys[i];
     const Outline& node = root->values[i];
     if (key == "driver") {
-      if (node.scalar.empty() || node.scalar.size() > 31) return bad(line_of(node) + ": driver: a version like 580.95.05 is wanted");
+      if (node.scalar.empty() || node.scalar.size() > 31)
+        return bad(line_of(node) + ": driver: a version like 580.95.05 is wanted");
       d.driver_version = node.scalar;
     } else if (key == "cuda") {
       const auto version = number_of(node.scalar);
-      if (!version || *version < 8 || *version > 99) return bad(line_of(node) + ": cuda: a version like 13.0 is wanted");
+      if (!version || *version < 8 || *version > 99)
+        return bad(line_of(node) + ": cuda: a version like 13.0 is wanted");
       d.cuda_version = static_cast<std::uint32_t>(std::lround(*version * 100)) * 10;
     } else if (key != "devices" && key != "defaults" && key != "profiles") {
-      return bad(line_of(node) + ": there is no key '" + key + "'; known are driver, cuda, defaults, profiles, devices");
+      return bad(line_of(node) + ": there is no key '" + key +
+                 "'; known are driver, cuda, defaults, profiles, devices");
     }
   }
   std::vector<std::int32_t> numa;
@@ -332,7 +360,8 @@ std::expected<Description, Error> parse_list_description(std::string_view list) 
     std::string_view item = cards.substr(at, end - at);
     at = end + 1;
     double count = 1;
-    if (const auto x = item.find('x'); x != std::string_view::npos && x > 0 && item.find_first_not_of("0123456789") == x) {
+    if (const auto x = item.find('x');
+        x != std::string_view::npos && x > 0 && item.find_first_not_of("0123456789") == x) {
       count = number_of(item.substr(0, x)).value_or(0);
       item.remove_prefix(x + 1);
     }
@@ -345,7 +374,8 @@ std::expected<Description, Error> parse_list_description(std::string_view list) 
       rest.remove_prefix(pair.size());
       const auto equals = pair.find('=');
       if (equals == std::string_view::npos) return bad("'" + std::string(pair) + "': key=value is wanted after ';'");
-      if (auto set = set_key(*profile, std::string(pair.substr(0, equals)), pair.substr(equals + 1), std::string(list)); !set) {
+      if (auto set = set_key(*profile, std::string(pair.substr(0, equals)), pair.substr(equals + 1), std::string(list));
+          !set) {
         return std::unexpected(set.error());
       }
     }

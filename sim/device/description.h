@@ -14,8 +14,8 @@ namespace tensor_fusion::sim::device {
 inline constexpr std::size_t kMaxDescription = 16384;
 
 struct Description {
-  std::string name;     // as given
-  std::string text;     // what it means: the list itself, or the file's content
+  std::string name;  // as given
+  std::string text;  // what it means: the list itself, or the file's content
   std::string driver_version = "580.95.05";
   std::uint32_t cuda_version = 13000;
   std::vector<DeviceInfo> devices;

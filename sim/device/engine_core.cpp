@@ -177,11 +177,13 @@ void EngineRun::account(std::uint64_t until_ns) {
 
 void EngineRun::close_window() {
   const auto percent = [&](std::uint64_t ns) {
-    return static_cast<std::uint16_t>(std::min<std::uint64_t>(100, (ns * 100 + e_.rules.window_ns / 2) / e_.rules.window_ns));
+    return static_cast<std::uint16_t>(
+        std::min<std::uint64_t>(100, (ns * 100 + e_.rules.window_ns / 2) / e_.rules.window_ns));
   };
   const std::uint64_t end = core_.window_end_ns;
   if (e_.device_ring != nullptr) {
-    e_.device_ring[core_.device_samples % kDeviceSamples] = {end, 0, percent(core_.window_busy_ns), percent(core_.window_copy_ns)};
+    e_.device_ring[core_.device_samples % kDeviceSamples] = {end, 0, percent(core_.window_busy_ns),
+                                                             percent(core_.window_copy_ns)};
   }
   ++core_.device_samples;
   const std::uint64_t first = core_.process_samples;
@@ -230,7 +232,8 @@ Advanced EngineRun::until(std::uint64_t now) {
     schedule();
     start_copies();
     const std::uint64_t next = next_event();
-    const std::uint64_t limit = e_.horizon_ns == nullptr ? now : std::max(core_.clock_ns, std::min(now, *e_.horizon_ns));
+    const std::uint64_t limit =
+        e_.horizon_ns == nullptr ? now : std::max(core_.clock_ns, std::min(now, *e_.horizon_ns));
     if (next > limit) {
       account(limit);
       result.held = limit < now;

@@ -13,8 +13,8 @@
 
 namespace tensor_fusion::sim::device {
 
-inline constexpr unsigned kMaxMembers = 128;      // contexts of one engine
-inline constexpr unsigned kCopyServers = 3;       // h2d, d2h, d2d
+inline constexpr unsigned kMaxMembers = 128;  // contexts of one engine
+inline constexpr unsigned kCopyServers = 3;   // h2d, d2h, d2d
 inline constexpr std::uint32_t kNobody = 0xffff;
 inline constexpr std::uint64_t kAtLeast = std::uint64_t{1} << 63;  // in LaneItem::duration: not final yet
 inline constexpr unsigned kDeviceSamples = 128;
@@ -44,13 +44,13 @@ struct LaneCore {
 };
 
 struct ContextCore {
-  std::uint64_t tag;            // epoch of the engine this copy belongs to
+  std::uint64_t tag;  // epoch of the engine this copy belongs to
   std::uint64_t service_ns;
   std::uint64_t copy_ns;
   std::uint64_t kernels;
   std::uint64_t window_busy_ns;
   std::uint64_t window_copy_ns;
-  std::uint64_t parked;         // lanes set aside because their duration was not published in time
+  std::uint64_t parked;  // lanes set aside because their duration was not published in time
   std::uint64_t reserved;
   LaneCore lanes[kLanes];
 };
@@ -73,7 +73,7 @@ struct EngineCore {
   std::uint64_t busy_ns, switch_ns, idle_ns, switches, events;
   std::uint64_t window_end_ns;
   std::uint64_t window_busy_ns, window_copy_ns;
-  std::uint64_t device_samples;   // ever written; ring index = count % size
+  std::uint64_t device_samples;  // ever written; ring index = count % size
   std::uint64_t process_samples;
 };
 
@@ -92,7 +92,7 @@ struct Rules {
 
 // What the core sees of one context. `core` is a working copy that the core may change.
 struct MemberView {
-  ContextCore* core = nullptr;  // nullptr: no such member, or nothing unfinished
+  ContextCore* core = nullptr;                        // nullptr: no such member, or nothing unfinished
   const std::atomic<std::uint64_t>* tails = nullptr;  // kLanes of them: items ever submitted
   LaneItem* items = nullptr;                          // kLanes × depth
   std::atomic<std::uint64_t>* events = nullptr;       // times by event slot
@@ -122,7 +122,7 @@ struct CoreScratch {
   std::array<Lanes, kMaxMembers> lanes;
   std::array<std::uint16_t, kMaxMembers> list;  // filled by the caller: members with a core
   unsigned count = 0;
-  std::array<std::uint64_t, 2> runnable;        // members with ready lanes
+  std::array<std::uint64_t, 2> runnable;  // members with ready lanes
   unsigned timed = 0, blocked = 0, queued = 0;
   std::uint64_t next_timed_ns = 0;
 };
@@ -135,17 +135,17 @@ struct EngineView {
   ForeignDone foreign_done = nullptr;
   void* user = nullptr;
   const std::uint64_t* horizon_ns = nullptr;  // not beyond this; may fall during the call
-  RawSample* device_ring = nullptr;   // kDeviceSamples, or nullptr: no samples
-  RawSample* process_ring = nullptr;  // kProcessSamples
+  RawSample* device_ring = nullptr;           // kDeviceSamples, or nullptr: no samples
+  RawSample* process_ring = nullptr;          // kProcessSamples
   CoreScratch* scratch = nullptr;
 };
 
 struct Advanced {
-  bool stalled = false;              // the clock stands before `now` because of:
+  bool stalled = false;  // the clock stands before `now` because of:
   std::uint32_t member = kNobody;
   std::uint32_t lane = 0;
-  bool held = false;                 // … or by the horizon
-  std::uint64_t next_ns = 0;         // when held: the engine's own next event
+  bool held = false;          // … or by the horizon
+  std::uint64_t next_ns = 0;  // when held: the engine's own next event
 };
 
 void init_engine_core(EngineCore& core, std::uint64_t now, const Rules& rules);

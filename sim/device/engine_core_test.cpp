@@ -206,9 +206,17 @@ Plan random_plan(std::mt19937_64& random, unsigned members, unsigned lanes, std:
     Work w;
     w.arrival_ns = last[m][l] += (random() % 200) * tick;
     switch (random() % 8) {
-      case 0: w.kind = WorkKind::h2d; w.duration_ns = (1 + random() % 100) * tick; break;
-      case 1: w.kind = WorkKind::d2h; w.duration_ns = (1 + random() % 100) * tick; break;
-      case 2: w.kind = WorkKind::marker; break;
+      case 0:
+        w.kind = WorkKind::h2d;
+        w.duration_ns = (1 + random() % 100) * tick;
+        break;
+      case 1:
+        w.kind = WorkKind::d2h;
+        w.duration_ns = (1 + random() % 100) * tick;
+        break;
+      case 2:
+        w.kind = WorkKind::marker;
+        break;
       case 3: {
         const auto om = static_cast<unsigned>(random() % members);
         const auto ol = static_cast<unsigned>(random() % lanes);
@@ -254,13 +262,15 @@ class SlowModel {
     Item* item;
   };
   Item* head(unsigned m, unsigned l) {
-    for (Item& i : lanes_[m][l]) if (!i.done) return &i;
+    for (Item& i : lanes_[m][l])
+      if (!i.done) return &i;
     return nullptr;
   }
   bool ready(Item& i, std::uint64_t t) {
     if (i.work.arrival_ns > t) return false;
     if (i.work.after.ticket == 0) return true;
-    return lanes_[i.work.after.context - 1][ticket_lane(i.work.after.ticket)][ticket_number(i.work.after.ticket) - 1].done;
+    return lanes_[i.work.after.context - 1][ticket_lane(i.work.after.ticket)][ticket_number(i.work.after.ticket) - 1]
+        .done;
   }
   void finish(Item& i, std::uint64_t t) {
     i.done = true;
@@ -284,7 +294,8 @@ class SlowModel {
           if (i == nullptr || !ready(*i, t)) continue;
           const bool instant_kind = i->work.kind == WorkKind::marker || i->work.kind == WorkKind::wait;
           if (instant_kind || (i->start != 0 && i->worked == i->work.duration_ns)) {
-            for (Server& s : servers_) if (s.item == i) s.item = nullptr;
+            for (Server& s : servers_)
+              if (s.item == i) s.item = nullptr;
             finish(*i, t);
             changed = true;
           } else if (i->work.kind != WorkKind::compute) {
@@ -301,7 +312,8 @@ class SlowModel {
         std::sort(queue_.begin(), queue_.end(), [](const Queued& a, const Queued& b) {
           return std::tie(a.since, a.member, a.lane) < std::tie(b.since, b.member, b.lane);
         });
-        const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Queued& q) { return q.item->work.kind == kind; });
+        const auto found =
+            std::find_if(queue_.begin(), queue_.end(), [&](const Queued& q) { return q.item->work.kind == kind; });
         if (found != queue_.end()) {
           servers_[s].item = found->item;
           found->item->start = t;
@@ -383,7 +395,8 @@ TEST(EngineCore, agrees_with_the_plain_model_on_random_work) {
       const std::size_t n = at[entry.member][entry.lane]++;
       const auto& slow = model.lanes(entry.member)[entry.lane][n];
       const Ticket t = make_ticket(entry.lane, n + 1);
-      ASSERT_EQ(e.end(entry.member, t), slow.end) << "seed " << seed << " member " << entry.member << " lane " << entry.lane << " item " << n;
+      ASSERT_EQ(e.end(entry.member, t), slow.end)
+          << "seed " << seed << " member " << entry.member << " lane " << entry.lane << " item " << n;
       ASSERT_EQ(e.start(entry.member, t), slow.start) << "seed " << seed;
     }
     ASSERT_EQ(e.core.busy_ns, model.busy) << "seed " << seed;

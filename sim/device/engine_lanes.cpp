@@ -9,14 +9,24 @@ void EngineRun::clear_status(unsigned m, unsigned l) {
   auto& head = s_.heads[m][l];
   auto& lanes = s_.lanes[m];
   switch (head.status) {
-    case Status::timed: lanes.timed &= ~bit; --s_.timed; break;
-    case Status::blocked: lanes.blocked &= ~bit; --s_.blocked; break;
-    case Status::queued: lanes.queued &= ~bit; --s_.queued; break;
+    case Status::timed:
+      lanes.timed &= ~bit;
+      --s_.timed;
+      break;
+    case Status::blocked:
+      lanes.blocked &= ~bit;
+      --s_.blocked;
+      break;
+    case Status::queued:
+      lanes.queued &= ~bit;
+      --s_.queued;
+      break;
     case Status::ready:
       lanes.ready &= ~bit;
       if (lanes.ready == 0) s_.runnable[m >> 6] &= ~(std::uint64_t{1} << (m & 63));
       break;
-    default: break;
+    default:
+      break;
   }
   head.status = Status::empty;
 }
@@ -33,13 +43,20 @@ void EngineRun::set_status(unsigned m, unsigned l, Status status, std::uint64_t 
       ++s_.timed;
       s_.next_timed_ns = std::min(s_.next_timed_ns, when_ns);
       break;
-    case Status::blocked: lanes.blocked |= bit; ++s_.blocked; break;
-    case Status::queued: lanes.queued |= bit; ++s_.queued; break;
+    case Status::blocked:
+      lanes.blocked |= bit;
+      ++s_.blocked;
+      break;
+    case Status::queued:
+      lanes.queued |= bit;
+      ++s_.queued;
+      break;
     case Status::ready:
       lanes.ready |= bit;
       s_.runnable[m >> 6] |= std::uint64_t{1} << (m & 63);
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -64,7 +81,9 @@ void EngineRun::finish(unsigned m, unsigned l, LaneItem& item) {
 std::uint64_t EngineRun::dependency_time(unsigned m, const LaneItem& item) {
   const unsigned lane = ticket_lane(item.after_ticket) % kLanes;
   const std::uint64_t number = ticket_number(item.after_ticket);
-  const auto by_count = [&](const ContextCore& core) { return core.lanes[lane].completed >= number ? 0 : kNotFinished; };
+  const auto by_count = [&](const ContextCore& core) {
+    return core.lanes[lane].completed >= number ? 0 : kNotFinished;
+  };
   if (item.after_context == member(m).id) return by_count(*member(m).core);
   std::uint32_t here = kNobody;
   const std::uint64_t time =

@@ -22,9 +22,9 @@ struct Rule {
   std::uint32_t code = 0;
   double factor = 1;
   std::string site;
-  std::uint64_t nth = 0;     // 0: every call
-  bool onwards = false;      // from the nth on
-  std::uint32_t pid = 0;     // 0: any
+  std::uint64_t nth = 0;  // 0: every call
+  bool onwards = false;   // from the nth on
+  std::uint32_t pid = 0;  // 0: any
   std::uint64_t calls = 0;
 };
 
@@ -33,8 +33,8 @@ constexpr std::uint32_t kOutOfMemory = 2;
 
 struct Book {
   std::mutex mutex;
-  std::vector<Rule> fixed;    // from the environment
-  std::vector<Rule> filed;    // from the file
+  std::vector<Rule> fixed;  // from the environment
+  std::vector<Rule> filed;  // from the file
   std::string path;
   timespec changed{};
   long size = -1;
@@ -132,7 +132,9 @@ void look(Book& b) {
   struct stat info{};
   const bool there = ::stat(b.path.c_str(), &info) == 0;
   const long size = there ? static_cast<long>(info.st_size) : -1;
-  if (size == b.size && (!there || (info.st_mtim.tv_sec == b.changed.tv_sec && info.st_mtim.tv_nsec == b.changed.tv_nsec))) return;
+  if (size == b.size &&
+      (!there || (info.st_mtim.tv_sec == b.changed.tv_sec && info.st_mtim.tv_nsec == b.changed.tv_nsec)))
+    return;
   b.size = size;
   b.changed = there ? info.st_mtim : timespec{};
   b.filed.clear();
@@ -155,7 +157,9 @@ void look_sometimes() {
   look(b);
 }
 
-[[nodiscard]] bool for_us(const Rule& rule) { return rule.pid == 0 || rule.pid == static_cast<std::uint32_t>(::getpid()); }
+[[nodiscard]] bool for_us(const Rule& rule) {
+  return rule.pid == 0 || rule.pid == static_cast<std::uint32_t>(::getpid());
+}
 
 // Calls `visit(rule)` for every rule under the lock.
 template <typename Visit>
@@ -177,7 +181,8 @@ void each_rule(Visit visit) {
   }
   bool hangs = false;
   each_rule([&](const Rule& rule) {
-    hangs = hangs || (rule.action == Action::hang && (rule.site == symbol || rule.site == site_class || rule.site == "any"));
+    hangs = hangs ||
+            (rule.action == Action::hang && (rule.site == symbol || rule.site == site_class || rule.site == "any"));
   });
   return hangs;
 }
@@ -202,7 +207,8 @@ std::string configure_faults(std::string_view text, std::string_view directory) 
 
 Fault fault_at(std::string_view symbol, std::string_view site_class) {
   look_sometimes();
-  if (!any_rule.load(std::memory_order_acquire)) [[likely]] return {};
+  if (!any_rule.load(std::memory_order_acquire)) [[likely]]
+    return {};
   Fault fault;
   bool hang = false;
   each_rule([&](Rule& rule) {
@@ -211,10 +217,18 @@ Fault fault_at(std::string_view symbol, std::string_view site_class) {
     ++rule.calls;
     if (rule.nth != 0 && (rule.onwards ? rule.calls < rule.nth : rule.calls != rule.nth)) return;
     switch (rule.action) {
-      case Action::oom: fault = {FaultKind::oom, kOutOfMemory}; break;
-      case Action::error: fault = {FaultKind::error, rule.code}; break;
-      case Action::xid: fault = {FaultKind::xid, rule.code}; break;
-      default: hang = true; break;
+      case Action::oom:
+        fault = {FaultKind::oom, kOutOfMemory};
+        break;
+      case Action::error:
+        fault = {FaultKind::error, rule.code};
+        break;
+      case Action::xid:
+        fault = {FaultKind::xid, rule.code};
+        break;
+      default:
+        hang = true;
+        break;
     }
   });
   while (hang) {

@@ -4,11 +4,10 @@
 // (read again when it changes, looked at every 50 ms at most):
 //
 //   rule[,rule…]      (or one rule a line in the file; # starts a comment)
-//   oom@SITE[:N]      out of memory at the N-th call of SITE by this process (N+ = from the N-th on; default every call)
-//   error=CODE@SITE[:N]   any result code, e.g. error=700@cuLaunchKernel:3
-//   hang@SITE[:N]     the call sleeps until the process is killed or the rule disappears
-//   xid=CODE@SITE[:N] as error 719-like: the caller gets the Xid number and must report it with Machine events
-//   lost=INDEX        that card is lost while the rule stands
+//   oom@SITE[:N]      out of memory at the N-th call of SITE by this process (N+ = from the N-th on; default every
+//   call) error=CODE@SITE[:N]   any result code, e.g. error=700@cuLaunchKernel:3 hang@SITE[:N]     the call sleeps
+//   until the process is killed or the rule disappears xid=CODE@SITE[:N] as error 719-like: the caller gets the Xid
+//   number and must report it with Machine events lost=INDEX        that card is lost while the rule stands
 //   slow_copy=FACTOR  copies take that many times as long
 //   …;pid=PID         a rule ends with ;pid=PID to hit one process only
 //

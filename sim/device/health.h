@@ -8,10 +8,10 @@ namespace tensor_fusion::sim::device {
 class Machine;
 
 struct HealthEvent {
-  std::uint64_t number;       // 1, 2, … per card
-  std::uint64_t time_ns;      // CLOCK_MONOTONIC
+  std::uint64_t number;   // 1, 2, … per card
+  std::uint64_t time_ns;  // CLOCK_MONOTONIC
   std::uint32_t xid;
-  std::uint32_t pid;          // process that caused it, 0 = none
+  std::uint32_t pid;                            // process that caused it, 0 = none
   std::int32_t gpu_instance, compute_instance;  // -1 = whole card
 };
 

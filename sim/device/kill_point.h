@@ -11,7 +11,8 @@ namespace tensor_fusion::sim::device {
 inline std::atomic<int> kill_countdown{0};  // 0: off; n: die at the n-th point from now
 
 inline void kill_point() {
-  if (kill_countdown.load(std::memory_order_relaxed) == 0) [[likely]] return;
+  if (kill_countdown.load(std::memory_order_relaxed) == 0) [[likely]]
+    return;
   if (kill_countdown.fetch_sub(1, std::memory_order_relaxed) == 1) ::kill(::getpid(), SIGKILL);
 }
 

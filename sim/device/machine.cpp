@@ -28,7 +28,8 @@ namespace {
 Machine::Machine() : local_(std::make_unique<Local>()) {}
 
 std::expected<std::unique_ptr<Machine>, Error> Machine::attach_from_environment() {
-  return attach({environment("TENSOR_FUSION_SIM_DIR"), environment("TENSOR_FUSION_SIM"), environment("TENSOR_FUSION_SIM_FAULT")});
+  return attach(
+      {environment("TENSOR_FUSION_SIM_DIR"), environment("TENSOR_FUSION_SIM"), environment("TENSOR_FUSION_SIM_FAULT")});
 }
 
 std::expected<std::unique_ptr<Machine>, Error> Machine::attach(const Options& options) {
@@ -107,7 +108,9 @@ std::expected<EngineInfo, Error> Machine::engine(EngineId id) const {
   return state_->engines[id].info;
 }
 
-std::uint64_t Machine::advance(EngineId engine, std::uint64_t now) { return advance_and_reap(*this, engine, now).clock_ns; }
+std::uint64_t Machine::advance(EngineId engine, std::uint64_t now) {
+  return advance_and_reap(*this, engine, now).clock_ns;
+}
 void Machine::reap() { reap_dead(*this); }
 bool Machine::process_alive(std::uint32_t slot) const { return slot_alive(*state_, slot, live_fd_); }
 
@@ -132,7 +135,8 @@ std::uint64_t Machine::peer_copy_duration_ns(EngineId from, EngineId to, std::ui
   if (from / kEnginesPerDevice == to / kEnginesPerDevice) return copy_duration_ns(from, WorkKind::d2d, bytes);
   const Profile& a = state_->devices[from / kEnginesPerDevice].info.profile;
   const Profile& b = state_->devices[to / kEnginesPerDevice].info.profile;
-  const bool linked = a.link_kind != LinkKind::none && a.link_kind == b.link_kind && a.nvlink_gb_per_s > 0 && b.nvlink_gb_per_s > 0;
+  const bool linked =
+      a.link_kind != LinkKind::none && a.link_kind == b.link_kind && a.nvlink_gb_per_s > 0 && b.nvlink_gb_per_s > 0;
   const double gb_per_s = linked ? std::min(a.nvlink_gb_per_s * a.speed, b.nvlink_gb_per_s * b.speed)
                                  : std::min(a.pcie_gb_per_s * a.speed, b.pcie_gb_per_s * b.speed);
   return to_ns((a.copy_latency_us * 1e3 + static_cast<double>(bytes) / gb_per_s) * slow_copy_factor());

@@ -22,21 +22,21 @@ inline constexpr unsigned kEnginesPerDevice = 8;  // 0: the whole card; 1…7: M
 inline constexpr unsigned kMaxEngines = kMaxMachineDevices * kEnginesPerDevice;
 inline constexpr unsigned kMaxContextsPerEngine = 128;
 
-struct State;            // the shared file (state.h)
+struct State;  // the shared file (state.h)
 struct ProcessRecord;
 
 // One card, fixed when the machine is made (MIG and loss are asked of Machine).
 struct DeviceInfo {
   Profile profile;
-  std::uint32_t index;        // file nvidia<index>, minor number
-  char uuid[48];              // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", lower case
+  std::uint32_t index;  // file nvidia<index>, minor number
+  char uuid[48];        // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", lower case
   std::uint8_t uuid_bytes[16];
   char serial[32];
   std::uint32_t pci_domain, pci_bus, pci_device;
   std::int32_t numa_node;
   std::uint32_t module_id;
-  std::uint32_t pci_switch;   // devices with the same number share a PCIe switch
-  char cpu_list[32];          // "0-31"
+  std::uint32_t pci_switch;  // devices with the same number share a PCIe switch
+  char cpu_list[32];         // "0-31"
 };
 
 // Something that executes contexts: a whole card, or one MIG compute instance.
@@ -51,14 +51,14 @@ struct EngineInfo {
   std::uint32_t memory_domain;    // index for memory.h
   std::uint64_t memory_bytes;
   std::uint32_t sm_count;
-  double instructions_per_s;      // scaled by its part of the card and by `speed`
+  double instructions_per_s;  // scaled by its part of the card and by `speed`
   double memory_gb_per_s;
 };
 
 struct Options {
-  std::string directory;     // empty: TENSOR_FUSION_SIM_DIR or /dev/shm/tensor-fusion-sim-<uid>
-  std::string description;   // empty: attach only
-  std::string faults;        // as TENSOR_FUSION_SIM_FAULT
+  std::string directory;    // empty: TENSOR_FUSION_SIM_DIR or /dev/shm/tensor-fusion-sim-<uid>
+  std::string description;  // empty: attach only
+  std::string faults;       // as TENSOR_FUSION_SIM_FAULT
 };
 
 class Machine {
@@ -73,8 +73,8 @@ class Machine {
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] unsigned device_count() const;
   [[nodiscard]] const DeviceInfo& device(unsigned index) const;
-  [[nodiscard]] const char* driver_version() const;     // "580.95.05"
-  [[nodiscard]] std::uint32_t cuda_version() const;     // 13000
+  [[nodiscard]] const char* driver_version() const;  // "580.95.05"
+  [[nodiscard]] std::uint32_t cuda_version() const;  // 13000
 
   // Cards whose device file (and nvidiactl) this process can open for reading and writing now, in index order.
   [[nodiscard]] std::vector<unsigned> visible_devices() const;
@@ -96,7 +96,8 @@ class Machine {
   [[nodiscard]] std::uint64_t copy_duration_ns(EngineId engine, WorkKind direction, std::uint64_t bytes) const;
   [[nodiscard]] std::uint64_t peer_copy_duration_ns(EngineId from, EngineId to, std::uint64_t bytes) const;
   // Device time of a kernel that executed that many PTX thread-instructions, filling `width` of the engine's SMs.
-  [[nodiscard]] std::uint64_t kernel_duration_ns(EngineId engine, std::uint64_t thread_instructions, double width) const;
+  [[nodiscard]] std::uint64_t kernel_duration_ns(EngineId engine, std::uint64_t thread_instructions,
+                                                 double width) const;
 
   // For the other files of this room.
   [[nodiscard]] State& state() const { return *state_; }

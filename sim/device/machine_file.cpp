@@ -169,7 +169,8 @@ void fill_engine(State& state, unsigned d, std::uint64_t now) {
   kill_point();
   bool written = write_device_file(directory, kControlFile, kControlText);
   for (unsigned d = 0; d < state->device_count; ++d) {
-    written = written && write_device_file(directory, state->engines[d * kEnginesPerDevice].info.file, state->devices[d].info.uuid);
+    written = written && write_device_file(directory, state->engines[d * kEnginesPerDevice].info.file,
+                                           state->devices[d].info.uuid);
     kill_point();
   }
   if (!written) {
@@ -287,25 +288,27 @@ std::expected<Opened, Error> open_machine(const std::string& directory, const st
         return std::unexpected(description.error());
       }
     }
-    const bool fits = opened.state != nullptr &&
-                      (same ? description->text.empty() || description->text == opened.state->description
-                            : description->text == opened.state->description);
+    const bool fits =
+        opened.state != nullptr && (same ? description->text.empty() || description->text == opened.state->description
+                                         : description->text == opened.state->description);
     if (!fits) {
       if (opened.state != nullptr) {
         const std::string owner = opened.state->description_name;
         const bool alive = anyone_alive(*opened.state, opened.live_fd);
         unmap_machine(opened.state);
         if (alive) {
-          return std::unexpected(Error{Errc::spec_conflict,
-                                       "the machine in " + directory + " is '" + owner + "' and in use, but TENSOR_FUSION_SIM asks for '" +
-                                           given + (owner == given ? "' with other content" : "'") +
-                                           "; end the programs on it or choose another TENSOR_FUSION_SIM_DIR"});
+          return std::unexpected(
+              Error{Errc::spec_conflict, "the machine in " + directory + " is '" + owner +
+                                             "' and in use, but TENSOR_FUSION_SIM asks for '" + given +
+                                             (owner == given ? "' with other content" : "'") +
+                                             "; end the programs on it or choose another TENSOR_FUSION_SIM_DIR"});
         }
       }
       if (opened.state == nullptr && any_slot_locked(opened.live_fd)) {
-        return std::unexpected(Error{Errc::spec_conflict, "the machine in " + directory +
-                                                              " is in use by another version of this simulator; end its programs or "
-                                                              "choose another TENSOR_FUSION_SIM_DIR"});
+        return std::unexpected(
+            Error{Errc::spec_conflict, "the machine in " + directory +
+                                           " is in use by another version of this simulator; end its programs or "
+                                           "choose another TENSOR_FUSION_SIM_DIR"});
       }
       if (description->text.empty()) description = read_description(given);
       if (!description) return std::unexpected(description.error());

@@ -97,8 +97,12 @@ TEST(Machine, without_a_description_is_the_one_that_is_there_or_none) {
 
 TEST(Machine, refuses_a_broken_state_file_only_without_a_description) {
   const TestDirectory directory;
-  { ASSERT_TRUE(directory.attach("tiny")); }
-  { std::ofstream(directory.path() + "/state", std::ios::trunc) << "rubbish"; }
+  {
+    ASSERT_TRUE(directory.attach("tiny"));
+  }
+  {
+    std::ofstream(directory.path() + "/state", std::ios::trunc) << "rubbish";
+  }
   EXPECT_FALSE(directory.attach(""));
   auto remade = directory.attach("tiny");
   ASSERT_TRUE(remade) << remade.error().message;
@@ -118,7 +122,9 @@ TEST(Machine, of_another_version_is_not_torn_from_under_its_users) {
   ASSERT_EQ(::read(line[0], &byte, 1), 1);
   const std::string state = directory.path() + "/state";
   ASSERT_EQ(::rename(state.c_str(), (state + ".old").c_str()), 0);
-  { std::ofstream(state) << "of another layout"; }
+  {
+    std::ofstream(state) << "of another layout";
+  }
   auto refused = directory.attach("tiny");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::spec_conflict);
@@ -252,7 +258,8 @@ TEST(Context, cards_that_wait_for_each_other_in_turns_lose_no_time) {
   for (unsigned i = 0; i < 60; ++i) {  // a baton that goes round, beside work of each card's own
     Context& card = ring[i % 3];
     card.submit(0, {.kind = WorkKind::wait, .after = before, .arrival_ns = start});
-    const Ticket hop = card.submit(0, {.kind = WorkKind::compute, .duration_ns = 50'000, .width = 0.5F, .arrival_ns = start});
+    const Ticket hop =
+        card.submit(0, {.kind = WorkKind::compute, .duration_ns = 50'000, .width = 0.5F, .arrival_ns = start});
     card.submit(1, {.kind = WorkKind::compute, .duration_ns = 70'000, .width = 0.5F, .arrival_ns = start});
     before = {card.id(), hop};
     hops.push_back(hop);
@@ -338,7 +345,9 @@ TEST(Context, is_not_its_forked_childs_to_destroy) {
   auto context = Context::create(**machine, 0);
   ASSERT_TRUE(context);
   join_child(start_child([&] {
-    { const Context taken = std::move(*context); }
+    {
+      const Context taken = std::move(*context);
+    }
     machine->reset();
     return 0;
   }));
@@ -405,7 +414,9 @@ TEST(Memory, never_exceeds_the_capacity_however_many_processes_race) {
       std::uint64_t held = 0;
       std::uint64_t random = 88172645463325252ull + i;
       for (int n = 0; n < 20'000; ++n) {
-        random ^= random << 13; random ^= random >> 7; random ^= random << 17;
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
         const std::uint64_t bytes = (random % 300) << 20;
         if (reserve_memory(**m, 0, bytes)) held += bytes;
         if (random % 3 == 0 && held != 0) {
@@ -471,7 +482,8 @@ TEST(Account, samples_utilisation_like_a_driver) {
   ASSERT_GE(processes.size(), 2u);
   EXPECT_EQ(processes[1].pid, static_cast<std::uint32_t>(::getpid()));
   EXPECT_TRUE(process_utilisation(**machine, 0, processes.back().timestamp_us).empty() ||
-              process_utilisation(**machine, 0, processes.back().timestamp_us).front().timestamp_us > processes.back().timestamp_us);
+              process_utilisation(**machine, 0, processes.back().timestamp_us).front().timestamp_us >
+                  processes.back().timestamp_us);
 }
 
 }  // namespace

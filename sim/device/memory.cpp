@@ -24,16 +24,14 @@ void for_each_process(State& state, Visit visit) {
 // What each process holds is the truth; the sum is a cache that a dead holder of the lock may have left wrong.
 void recount(State& state, std::uint32_t domain) {
   std::uint64_t sum = 0;
-  for_each_process(state, [&](std::uint32_t slot) {
-    sum += state.processes[slot].used[domain].load(std::memory_order_relaxed);
-  });
+  for_each_process(
+      state, [&](std::uint32_t slot) { sum += state.processes[slot].used[domain].load(std::memory_order_relaxed); });
   state.domains[domain].used.store(sum, std::memory_order_release);
 }
 
 class DomainLock {
  public:
-  DomainLock(State& state, std::uint32_t domain)
-      : lock_(state.domains[domain].lock, [&] { recount(state, domain); }) {}
+  DomainLock(State& state, std::uint32_t domain) : lock_(state.domains[domain].lock, [&] { recount(state, domain); }) {}
 
  private:
   RobustLock lock_;
@@ -50,15 +48,17 @@ std::expected<void, Error> reserve_memory(Machine& machine, std::uint32_t domain
   const std::uint64_t capacity = record.capacity.load(std::memory_order_relaxed);
   if (bytes > capacity || used > capacity - bytes) {
     record.refused.fetch_add(1, std::memory_order_relaxed);
-    return std::unexpected(Error{Errc::out_of_memory, "out of device memory: " + std::to_string(bytes) + " bytes asked, " +
-                                                          std::to_string(capacity - std::min(used, capacity)) + " free"});
+    return std::unexpected(
+        Error{Errc::out_of_memory, "out of device memory: " + std::to_string(bytes) + " bytes asked, " +
+                                       std::to_string(capacity - std::min(used, capacity)) + " free"});
   }
   kill_point();
   mine.store(mine.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   kill_point();
   record.used.store(used + bytes, std::memory_order_relaxed);
   kill_point();
-  if (used + bytes > record.peak.load(std::memory_order_relaxed)) record.peak.store(used + bytes, std::memory_order_relaxed);
+  if (used + bytes > record.peak.load(std::memory_order_relaxed))
+    record.peak.store(used + bytes, std::memory_order_relaxed);
   return {};
 }
 

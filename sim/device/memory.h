@@ -14,8 +14,8 @@ class Machine;
 struct MemoryInfo {
   std::uint64_t capacity_bytes = 0;
   std::uint64_t used_bytes = 0;
-  std::uint64_t peak_bytes = 0;       // high-water mark since creation or reset_memory_peak()
-  std::uint64_t refused = 0;          // reservations refused
+  std::uint64_t peak_bytes = 0;  // high-water mark since creation or reset_memory_peak()
+  std::uint64_t refused = 0;     // reservations refused
 };
 
 // Takes bytes for this process, or out_of_memory with nothing taken.
@@ -27,8 +27,8 @@ void reset_memory_peak(Machine& machine, std::uint32_t domain);
 
 struct ProcessMemory {
   std::uint32_t pid;
-  std::uint64_t used_bytes;   // context overheads included
-  std::uint32_t contexts;     // live contexts on engines of this domain
+  std::uint64_t used_bytes;  // context overheads included
+  std::uint32_t contexts;    // live contexts on engines of this domain
 };
 // Live processes with memory or a context in the domain; two libraries in one process count together.
 [[nodiscard]] std::vector<ProcessMemory> memory_by_process(Machine& machine, std::uint32_t domain);

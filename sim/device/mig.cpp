@@ -13,7 +13,9 @@
 namespace tensor_fusion::sim::device {
 namespace {
 
-[[nodiscard]] std::unexpected<Error> no(Errc code, std::string why) { return std::unexpected(Error{code, std::move(why)}); }
+[[nodiscard]] std::unexpected<Error> no(Errc code, std::string why) {
+  return std::unexpected(Error{code, std::move(why)});
+}
 
 [[nodiscard]] const MigProfile* profile_of(const DeviceRecord& card, std::uint32_t id) {
   const Profile& profile = card.info.profile;
@@ -50,7 +52,9 @@ namespace {
   for (const GpuInstanceRecord& gi : card.gpu_instances) {
     if (gi.exists.load(std::memory_order_acquire) != 0 && gi.profile_id == profile.id) ++same;
   }
-  if (same >= profile.max_instances || taken_slices(card) + profile.compute_slices > card.info.profile.mig_compute_slices) return list;
+  if (same >= profile.max_instances ||
+      taken_slices(card) + profile.compute_slices > card.info.profile.mig_compute_slices)
+    return list;
   const std::uint32_t taken = taken_slots(card);
   for (std::uint32_t i = 0; i < profile.placement_count; ++i) {
     const std::uint32_t start = profile.placements[i];
@@ -63,7 +67,8 @@ namespace {
 [[nodiscard]] std::uint32_t compute_mask(const DeviceRecord& card, std::uint32_t gpu_instance) {
   std::uint32_t mask = 0;
   for (const ComputeInstanceRecord& ci : card.compute_instances) {
-    if (ci.exists.load(std::memory_order_acquire) != 0 && ci.gpu_instance == gpu_instance) mask |= ((1u << ci.slices) - 1) << ci.start;
+    if (ci.exists.load(std::memory_order_acquire) != 0 && ci.gpu_instance == gpu_instance)
+      mask |= ((1u << ci.slices) - 1) << ci.start;
   }
   return mask;
 }
@@ -72,7 +77,8 @@ namespace {
   return slices <= 4 ? slices - 1 : slices == 7 ? 4 : slices == 8 ? 5 : 6;  // 6 = six slices, as NVML counts
 }
 
-EngineInfo describe_engine(const State& state, unsigned device, EngineId id, const MigProfile& whole, const ComputeInstanceRecord& ci) {
+EngineInfo describe_engine(const State& state, unsigned device, EngineId id, const MigProfile& whole,
+                           const ComputeInstanceRecord& ci) {
   EngineInfo info{};
   info.id = id;
   const DeviceInfo& card = state.devices[device].info;
@@ -83,9 +89,10 @@ EngineInfo describe_engine(const State& state, unsigned device, EngineId id, con
   const GpuInstanceRecord& gi = state.devices[device].gpu_instances[ci.gpu_instance];
   const auto* u = card.uuid_bytes;
   const auto twist = static_cast<std::uint8_t>(gi.start * 16 + gi.size);
-  std::snprintf(info.uuid, sizeof(info.uuid), "MIG-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[15], u[14],
-                u[13], u[12], u[11], u[10], (u[9] & 0x0f) | 0x50, u[8], (u[7] & 0x3f) | 0x80, u[6], u[5], u[4], u[3],
-                static_cast<unsigned>(twist), static_cast<unsigned>(gi.profile_id), static_cast<unsigned>(ci.start * 16 + ci.id));
+  std::snprintf(
+      info.uuid, sizeof(info.uuid), "MIG-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[15],
+      u[14], u[13], u[12], u[11], u[10], (u[9] & 0x0f) | 0x50, u[8], (u[7] & 0x3f) | 0x80, u[6], u[5], u[4], u[3],
+      static_cast<unsigned>(twist), static_cast<unsigned>(gi.profile_id), static_cast<unsigned>(ci.start * 16 + ci.id));
   if (ci.slices == whole.compute_slices) {
     std::snprintf(info.name, sizeof(info.name), "%s MIG %s", card.profile.name, whole.name);
   } else {
@@ -97,7 +104,8 @@ EngineInfo describe_engine(const State& state, unsigned device, EngineId id, con
   info.sm_count = whole.sm_count * ci.slices / whole.compute_slices;
   const double part = static_cast<double>(info.sm_count) / card.profile.sm_count;
   info.instructions_per_s = card.profile.instructions_per_s * card.profile.speed * part;
-  info.memory_gb_per_s = card.profile.memory_gb_per_s * card.profile.speed * whole.memory_slots / card.profile.mig_memory_slots;
+  info.memory_gb_per_s =
+      card.profile.memory_gb_per_s * card.profile.speed * whole.memory_slots / card.profile.mig_memory_slots;
   return info;
 }
 
@@ -153,7 +161,8 @@ std::expected<GpuInstance, Error> create_gpu_instance(Machine& machine, unsigned
   const MigProfile* profile = profile_of(card, profile_id);
   if (profile == nullptr) return no(Errc::invalid, "the card has no such GPU instance profile");
   const auto* end = profile->placements + profile->placement_count;
-  if (start && std::find(profile->placements, end, *start) == end) return no(Errc::invalid, "the profile cannot start there");
+  if (start && std::find(profile->placements, end, *start) == end)
+    return no(Errc::invalid, "the profile cannot start there");
   const std::vector<std::uint32_t> starts = free_starts(card, *profile);
   if (starts.empty() || (start && std::find(starts.begin(), starts.end(), *start) == starts.end())) {
     return no(Errc::exhausted, "no room for that GPU instance");
@@ -177,7 +186,8 @@ std::expected<void, Error> destroy_gpu_instance(Machine& machine, unsigned devic
   State& state = machine.state();
   DeviceRecord& card = state.devices[device];
   RobustLock lock(state.admin, [] {});
-  if (id >= kEnginesPerDevice || card.gpu_instances[id].exists.load() == 0) return no(Errc::not_found, "there is no such GPU instance");
+  if (id >= kEnginesPerDevice || card.gpu_instances[id].exists.load() == 0)
+    return no(Errc::not_found, "there is no such GPU instance");
   if (compute_mask(card, id) != 0) return no(Errc::in_use, "compute instances exist in it");
   card.gpu_instances[id].exists.store(0, std::memory_order_release);
   return {};
@@ -194,8 +204,9 @@ std::vector<ComputeInstance> compute_instances(const Machine& machine, unsigned 
   return list;
 }
 
-std::expected<ComputeInstance, Error> create_compute_instance(Machine& machine, unsigned device, std::uint32_t gpu_instance,
-                                                              std::uint32_t slices, std::optional<std::uint32_t> start) {
+std::expected<ComputeInstance, Error> create_compute_instance(Machine& machine, unsigned device,
+                                                              std::uint32_t gpu_instance, std::uint32_t slices,
+                                                              std::optional<std::uint32_t> start) {
   State& state = machine.state();
   DeviceRecord& card = state.devices[device];
   RobustLock lock(state.admin, [] {});
@@ -203,7 +214,8 @@ std::expected<ComputeInstance, Error> create_compute_instance(Machine& machine, 
     return no(Errc::not_found, "there is no such GPU instance");
   }
   const MigProfile& whole = *profile_of(card, card.gpu_instances[gpu_instance].profile_id);
-  if (slices == 0 || slices > whole.compute_slices) return no(Errc::invalid, "the GPU instance has not that many slices");
+  if (slices == 0 || slices > whole.compute_slices)
+    return no(Errc::invalid, "the GPU instance has not that many slices");
   const std::uint32_t taken = compute_mask(card, gpu_instance);
   std::optional<std::uint32_t> at;
   for (std::uint32_t s = 0; s + slices <= whole.compute_slices && !at; ++s) {
@@ -215,9 +227,10 @@ std::expected<ComputeInstance, Error> create_compute_instance(Machine& machine, 
   if (!at || k == kEnginesPerDevice) return no(Errc::exhausted, "no room for that compute instance");
   std::uint32_t id = 0;
   const auto used = [&](std::uint32_t wanted) {
-    return std::any_of(std::begin(card.compute_instances), std::end(card.compute_instances), [&](const ComputeInstanceRecord& ci) {
-      return ci.exists.load() != 0 && ci.gpu_instance == gpu_instance && ci.id == wanted;
-    });
+    return std::any_of(std::begin(card.compute_instances), std::end(card.compute_instances),
+                       [&](const ComputeInstanceRecord& ci) {
+                         return ci.exists.load() != 0 && ci.gpu_instance == gpu_instance && ci.id == wanted;
+                       });
   };
   while (used(id)) ++id;
   ComputeInstanceRecord& ci = card.compute_instances[k];
@@ -238,7 +251,8 @@ std::expected<ComputeInstance, Error> create_compute_instance(Machine& machine, 
   return ComputeInstance{gpu_instance, id, ci.profile_id, *at, slices, engine.info.id};
 }
 
-std::expected<void, Error> destroy_compute_instance(Machine& machine, unsigned device, std::uint32_t gpu_instance, std::uint32_t id) {
+std::expected<void, Error> destroy_compute_instance(Machine& machine, unsigned device, std::uint32_t gpu_instance,
+                                                    std::uint32_t id) {
   State& state = machine.state();
   DeviceRecord& card = state.devices[device];
   machine.reap();

@@ -13,7 +13,7 @@
 namespace tensor_fusion::sim::device {
 
 struct GpuInstance {
-  std::uint32_t id;          // 0…7 as the driver numbers them
+  std::uint32_t id;  // 0…7 as the driver numbers them
   std::uint32_t profile_id;
   std::uint32_t start, size;  // placement slots
   std::uint32_t memory_domain;
@@ -21,8 +21,8 @@ struct GpuInstance {
 struct ComputeInstance {
   std::uint32_t gpu_instance;
   std::uint32_t id;
-  std::uint32_t profile_id;       // as NVML: slices 1,2,3,4,7 → 0,1,2,3,4
-  std::uint32_t start, slices;    // within the GPU instance
+  std::uint32_t profile_id;     // as NVML: slices 1,2,3,4,7 → 0,1,2,3,4
+  std::uint32_t start, slices;  // within the GPU instance
   EngineId engine;
 };
 
@@ -30,14 +30,17 @@ struct ComputeInstance {
 // in_use while contexts or instances exist.
 std::expected<void, Error> set_mig(Machine& machine, unsigned device, bool enabled);
 [[nodiscard]] std::vector<GpuInstance> gpu_instances(const Machine& machine, unsigned device);
-[[nodiscard]] std::vector<std::uint32_t> free_placements(const Machine& machine, unsigned device, std::uint32_t profile_id);
+[[nodiscard]] std::vector<std::uint32_t> free_placements(const Machine& machine, unsigned device,
+                                                         std::uint32_t profile_id);
 // Without a start: the last free placement that leaves the most room (the driver's own choice).
-[[nodiscard]] std::expected<GpuInstance, Error> create_gpu_instance(Machine& machine, unsigned device, std::uint32_t profile_id,
+[[nodiscard]] std::expected<GpuInstance, Error> create_gpu_instance(Machine& machine, unsigned device,
+                                                                    std::uint32_t profile_id,
                                                                     std::optional<std::uint32_t> start = {});
 std::expected<void, Error> destroy_gpu_instance(Machine& machine, unsigned device, std::uint32_t id);
 [[nodiscard]] std::vector<ComputeInstance> compute_instances(const Machine& machine, unsigned device);
 [[nodiscard]] std::expected<ComputeInstance, Error> create_compute_instance(Machine& machine, unsigned device,
-                                                                            std::uint32_t gpu_instance, std::uint32_t slices,
+                                                                            std::uint32_t gpu_instance,
+                                                                            std::uint32_t slices,
                                                                             std::optional<std::uint32_t> start = {});
 std::expected<void, Error> destroy_compute_instance(Machine& machine, unsigned device, std::uint32_t gpu_instance,
                                                     std::uint32_t id);

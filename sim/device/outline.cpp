@@ -62,7 +62,9 @@ class Reader {
   void fail(std::size_t line, const std::string& why) {
     if (error_.empty()) error_ = "line " + std::to_string(line) + ": " + why;
   }
-  [[nodiscard]] bool more(std::size_t indent) const { return error_.empty() && at_ < lines_.size() && lines_[at_].indent == indent; }
+  [[nodiscard]] bool more(std::size_t indent) const {
+    return error_.empty() && at_ < lines_.size() && lines_[at_].indent == indent;
+  }
 
   // The map or list whose entries stand at this indentation.
   [[nodiscard]] Outline block(std::size_t indent, int depth) {
@@ -96,7 +98,8 @@ class Reader {
       ++at_;
       return nested(indent, line.number, depth);
     }
-    if (rest.front() != '{' && rest.front() != '[' && (is_item(rest) || split_key(rest).second != std::string_view::npos)) {
+    if (rest.front() != '{' && rest.front() != '[' &&
+        (is_item(rest) || split_key(rest).second != std::string_view::npos)) {
       // "- key: value": the rest of the line is the first line of a block that is indented to where it starts.
       line.indent += static_cast<std::size_t>(rest.data() - line.text.data());
       line.text = rest;
@@ -126,7 +129,8 @@ class Reader {
     const auto [key, start] = split_key(line.text);
     if (start == std::string_view::npos) return fail(line.number, "'key: value' is wanted");
     const std::string_view rest = trim(line.text.substr(start));
-    add(node, unquote(key), rest.empty() ? nested(indent, line.number, depth) : value(rest, line.number, depth), line.number);
+    add(node, unquote(key), rest.empty() ? nested(indent, line.number, depth) : value(rest, line.number, depth),
+        line.number);
   }
   void add(Outline& node, std::string key, Outline child, std::size_t line) {
     if (node.find(key) != nullptr) fail(line, "the key '" + key + "' stands twice");
@@ -134,7 +138,8 @@ class Reader {
     node.values.push_back(std::move(child));
   }
 
-  // What a key or dash without a value on its line holds: a deeper block, or nothing. A list may stand level with its key.
+  // What a key or dash without a value on its line holds: a deeper block, or nothing. A list may stand level with its
+  // key.
   [[nodiscard]] Outline nested(std::size_t indent, std::size_t line, int depth) {
     Outline empty;
     empty.line = line;
@@ -147,7 +152,8 @@ class Reader {
   }
 
   [[nodiscard]] static std::string unquote(std::string_view s) {
-    if (s.size() >= 2 && (s.front() == '"' || s.front() == '\'') && s.back() == s.front()) s = s.substr(1, s.size() - 2);
+    if (s.size() >= 2 && (s.front() == '"' || s.front() == '\'') && s.back() == s.front())
+      s = s.substr(1, s.size() - 2);
     return std::string(s);
   }
 
@@ -191,8 +197,10 @@ class Reader {
           add(node, key.scalar, flow(rest, line, depth + 1, ",}"), line);
         }
         rest = trim(rest);
-        if (!rest.empty() && rest.front() == ',') rest.remove_prefix(1);
-        else if (!rest.empty() && rest.front() != close) fail(line, "',' is missing");
+        if (!rest.empty() && rest.front() == ',')
+          rest.remove_prefix(1);
+        else if (!rest.empty() && rest.front() != close)
+          fail(line, "',' is missing");
       }
     }
     if (first == '"' || first == '\'') {
@@ -205,7 +213,8 @@ class Reader {
       rest.remove_prefix(end + 1);
       return node;
     }
-    if (std::string_view("&*!|>%@`").find(first) != std::string_view::npos) fail(line, std::string("a value cannot start with '") + first + "'");
+    if (std::string_view("&*!|>%@`").find(first) != std::string_view::npos)
+      fail(line, std::string("a value cannot start with '") + first + "'");
     const std::size_t end = stops.empty() ? rest.size() : std::min(rest.find_first_of(stops), rest.size());
     node.scalar = std::string(trim(rest.substr(0, end)));
     rest.remove_prefix(end);

@@ -13,7 +13,7 @@ namespace tensor_fusion::sim::device {
 struct Outline {
   enum class Kind { scalar, map, list };
   Kind kind = Kind::scalar;
-  std::size_t line = 0;      // from 1
+  std::size_t line = 0;  // from 1
   std::string scalar;
   std::vector<std::string> keys;  // of a map, in order and unique; keys[i] belongs to values[i]
   std::vector<Outline> values;    // of a map or list

@@ -83,7 +83,8 @@ TEST(Faults, hit_the_call_that_the_rule_names) {
 
 TEST(Faults, say_what_is_wrong_with_a_rule) {
   const TestDirectory directory;
-  for (const char* text : {"oom", "oom@", "oom@alloc:0", "oom@alloc:x", "boom@alloc", "xid@launch", "lost=x", "slow_copy=0", "oom@a;uid=3"}) {
+  for (const char* text : {"oom", "oom@", "oom@alloc:0", "oom@alloc:x", "boom@alloc", "xid@launch", "lost=x",
+                           "slow_copy=0", "oom@a;uid=3"}) {
     EXPECT_NE(configure_faults(text, directory.path()), "") << text;
   }
   EXPECT_EQ(configure_faults("", directory.path()), "");
@@ -91,7 +92,9 @@ TEST(Faults, say_what_is_wrong_with_a_rule) {
 
 TEST(Faults, of_the_file_come_and_go_with_it) {
   const TestDirectory directory;
-  { std::ofstream(directory.path() + "/faults") << "# a comment\nlost=1\nslow_copy=10\noom@alloc;pid=1\n"; }
+  {
+    std::ofstream(directory.path() + "/faults") << "# a comment\nlost=1\nslow_copy=10\noom@alloc;pid=1\n";
+  }
   ASSERT_EQ(configure_faults("", directory.path()), "");
   EXPECT_TRUE(fault_lost(1));
   EXPECT_FALSE(fault_lost(0));
@@ -159,7 +162,8 @@ TEST(Mig, cuts_a_card_and_puts_it_together_again) {
     auto context = Context::create(machine, half->engine);
     ASSERT_TRUE(context) << context.error().message;
     EXPECT_EQ(destroy_compute_instance(machine, 0, four->id, half->id).error().code, Errc::in_use);
-    EXPECT_EQ(memory_info(machine, four->memory_domain).capacity_bytes, machine.device(0).profile.mig_profiles[5].memory_bytes);
+    EXPECT_EQ(memory_info(machine, four->memory_domain).capacity_bytes,
+              machine.device(0).profile.mig_profiles[5].memory_bytes);
     const Ticket t = context->submit(0, {.kind = WorkKind::compute, .duration_ns = 50'000});
     EXPECT_TRUE(context->wait(t));
   }
@@ -176,11 +180,12 @@ TEST(Mig, cuts_a_card_and_puts_it_together_again) {
 TEST(Mig, stays_when_the_process_that_cut_it_is_gone) {
   const TestDirectory directory;
   ASSERT_EQ(join_child(start_child([&] {
-    auto m = directory.attach("a100-40g");
-    if (!m || !set_mig(**m, 0, true)) return 1;
-    auto gi = create_gpu_instance(**m, 0, 0);
-    return gi && create_compute_instance(**m, 0, gi->id, 7) ? 0 : 2;
-  })), 0);
+              auto m = directory.attach("a100-40g");
+              if (!m || !set_mig(**m, 0, true)) return 1;
+              auto gi = create_gpu_instance(**m, 0, 0);
+              return gi && create_compute_instance(**m, 0, gi->id, 7) ? 0 : 2;
+            })),
+            0);
   auto machine = directory.attach("a100-40g");
   ASSERT_TRUE(machine);
   EXPECT_EQ((*machine)->visible_engines().size(), 1u);
@@ -198,9 +203,14 @@ TEST(Description, reads_lists_and_overrides) {
 }
 
 TEST(Description, refuses_what_it_does_not_know_with_a_hint) {
-  for (const auto& [text, hint] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"h1000", "known are h100"}, {"0xh100", "1 to 16"}, {"17xh100", "1 to 16"}, {"", "known are"},
-           {"h100;sped=2", "did you mean 'speed'"}, {"h100;speed=fast", "not a number"}, {"h100;slice_us=0", "outside"}}) {
+  for (const auto& [text, hint] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"h1000", "known are h100"},
+                                                                  {"0xh100", "1 to 16"},
+                                                                  {"17xh100", "1 to 16"},
+                                                                  {"", "known are"},
+                                                                  {"h100;sped=2", "did you mean 'speed'"},
+                                                                  {"h100;speed=fast", "not a number"},
+                                                                  {"h100;slice_us=0", "outside"}}) {
     auto d = parse_list_description(text);
     ASSERT_FALSE(d) << text;
     EXPECT_NE(d.error().message.find(hint), std::string::npos) << d.error().message;
@@ -225,8 +235,9 @@ devices:
   EXPECT_EQ(d->devices[1].numa_node, 1);
   EXPECT_EQ(d->devices[2].profile.slice_us, 1000);
   EXPECT_EQ(d->devices[2].profile.switch_us, 7);
-  for (const char* bad : {"[]", "devices: []", "devices: [{count: 2}]", "devices: [{profile: x}]", "devices: [{profile: t4, memry: 1}]",
-                          "extra: 1\ndevices: [{profile: t4}]", "devices: [{profile: t4, memory: [1]}]", "a: [", "devices: [{profile: t4, count: 1.5}]"}) {
+  for (const char* bad : {"[]", "devices: []", "devices: [{count: 2}]", "devices: [{profile: x}]",
+                          "devices: [{profile: t4, memry: 1}]", "extra: 1\ndevices: [{profile: t4}]",
+                          "devices: [{profile: t4, memory: [1]}]", "a: [", "devices: [{profile: t4, count: 1.5}]"}) {
     EXPECT_FALSE(parse_yaml_description(bad)) << bad;
   }
 }

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kStateAbi = 2;
 inline constexpr unsigned kMaxContexts = 1024;    // of the machine
 inline constexpr unsigned kContextSlotBits = 10;  // ContextId = generation << bits | slot
 inline constexpr unsigned kMaxProcesses = 1024;
-inline constexpr unsigned kMaxRetired = 2048;     // contexts already gone whose account is kept, per engine
+inline constexpr unsigned kMaxRetired = 2048;  // contexts already gone whose account is kept, per engine
 inline constexpr unsigned kHealthEvents = 64;
 inline constexpr std::size_t kDescriptionLength = 16384;  // = kMaxDescription
 static_assert(kMaxContexts == 1u << kContextSlotBits);
@@ -38,11 +38,11 @@ struct ContextRecord {
   std::atomic<std::uint32_t> process;  // slot of the owner
   std::atomic<std::uint32_t> pid;
   std::atomic<std::uint32_t> engine;
-  std::atomic<std::uint32_t> member;   // kNobody until entered
+  std::atomic<std::uint32_t> member;  // kNobody until entered
   std::uint64_t start_ticks;
-  std::uint64_t overhead_bytes;        // reserved in the domain for it
+  std::uint64_t overhead_bytes;  // reserved in the domain for it
   std::uint32_t domain;
-  std::atomic<std::uint32_t> reaper;   // a process is tearing it down
+  std::atomic<std::uint32_t> reaper;                         // a process is tearing it down
   alignas(64) std::atomic<std::uint64_t> tails[kLanes];      // by the producer of each lane
   alignas(64) std::atomic<std::uint64_t> completed[kLanes];  // what the committed epoch says, for lock-free readers
   alignas(64) ContextCore cores[2];                          // under the engine's lock; the newest committed tag counts
@@ -59,17 +59,17 @@ struct RetiredContext {
 };
 
 struct EngineRecord {
-  pthread_mutex_t lock;                      // robust
+  pthread_mutex_t lock;                          // robust
   alignas(64) std::atomic<std::uint64_t> epoch;  // cores[epoch % 2] is committed
-  std::atomic<std::uint64_t> clock_ns;       // of the committed core, for readers without the lock
+  std::atomic<std::uint64_t> clock_ns;           // of the committed core, for readers without the lock
   std::atomic<std::uint32_t> exists;
-  std::atomic<std::uint32_t> repairs;        // times a dead holder's lock was taken over
+  std::atomic<std::uint32_t> repairs;           // times a dead holder's lock was taken over
   alignas(64) std::atomic<std::uint32_t> stir;  // futex: something was published, opened or killed
   std::atomic<std::uint32_t> stir_waiters;
   alignas(64) std::atomic<std::uint64_t> active[2];  // members that may have unfinished work
   alignas(64) EngineCore cores[2];
   std::atomic<std::uint32_t> members[kMaxMembers];  // context slot + 1, 0 = empty; under the lock
-  EngineInfo info;                           // valid while exists
+  EngineInfo info;                                  // valid while exists
   std::uint64_t created_ns;
   std::atomic<std::uint64_t> retired_count;
   RetiredContext retired[kMaxRetired];
@@ -80,7 +80,7 @@ struct EngineRecord {
 struct DomainRecord {
   pthread_mutex_t lock;  // robust
   std::atomic<std::uint64_t> capacity;
-  std::atomic<std::uint64_t> used;     // cache of the sum over processes
+  std::atomic<std::uint64_t> used;  // cache of the sum over processes
   std::atomic<std::uint64_t> peak;
   std::atomic<std::uint64_t> refused;
 };
@@ -107,7 +107,8 @@ struct DeviceRecord {
   std::atomic<std::uint32_t> mig;
   std::atomic<std::uint64_t> health_count;
   HealthRecord health[kHealthEvents];
-  GpuInstanceRecord gpu_instances[kEnginesPerDevice];          // index = id; domain = device × 8 + id (0 only for 7g: see mig.cpp)
+  GpuInstanceRecord
+      gpu_instances[kEnginesPerDevice];  // index = id; domain = device × 8 + id (0 only for 7g: see mig.cpp)
   ComputeInstanceRecord compute_instances[kEnginesPerDevice];  // index = engine within the device
 };
 
@@ -116,14 +117,14 @@ struct State {
   std::uint32_t abi;
   std::uint32_t size_mib;
   std::uint64_t made_ns;
-  std::uint64_t realtime_offset_ns;   // added to CLOCK_MONOTONIC gives the time of day, fixed at creation
+  std::uint64_t realtime_offset_ns;  // added to CLOCK_MONOTONIC gives the time of day, fixed at creation
   std::uint32_t device_count;
   std::uint32_t cuda_version;
   char driver_version[32];
-  char description[kDescriptionLength];   // the text it was made from
-  char description_name[256];             // as a person gave it
-  pthread_mutex_t admin;                  // robust: MIG, context table, reaping
-  std::atomic<std::uint32_t> health_stir; // futex
+  char description[kDescriptionLength];    // the text it was made from
+  char description_name[256];              // as a person gave it
+  pthread_mutex_t admin;                   // robust: MIG, context table, reaping
+  std::atomic<std::uint32_t> health_stir;  // futex
   std::atomic<std::uint64_t> next_reap_ns;
   std::atomic<std::uint64_t> process_live[kMaxProcesses / 64];  // bit n: processes[n] is taken
   std::atomic<std::uint64_t> context_taken[kMaxContexts / 64];  // bit n: contexts[n] may be taken; under admin

@@ -27,7 +27,8 @@ class TestDirectory {
   TestDirectory(const TestDirectory&) = delete;
   TestDirectory& operator=(const TestDirectory&) = delete;
   [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] std::expected<std::unique_ptr<Machine>, Error> attach(const std::string& description, const std::string& faults = "") const {
+  [[nodiscard]] std::expected<std::unique_ptr<Machine>, Error> attach(const std::string& description,
+                                                                      const std::string& faults = "") const {
     return Machine::attach({path_, description, faults});
   }
 

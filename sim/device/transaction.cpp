@@ -66,8 +66,8 @@ ContextCore& Transaction::touch(std::uint32_t context_slot) {
   set_tag(work, 0);
   kill_point();
   constexpr std::size_t skip = sizeof(work.tag);
-  std::memcpy(reinterpret_cast<std::byte*>(&work) + skip, reinterpret_cast<const std::byte*>(&context.cores[from]) + skip,
-              sizeof(ContextCore) - skip);
+  std::memcpy(reinterpret_cast<std::byte*>(&work) + skip,
+              reinterpret_cast<const std::byte*>(&context.cores[from]) + skip, sizeof(ContextCore) - skip);
   touched_[touched_count_++] = static_cast<std::uint16_t>(context_slot);
   return work;
 }

@@ -18,7 +18,9 @@ inline constexpr unsigned kTicketShift = 56;
   return (static_cast<std::uint64_t>(lane) << kTicketShift) | number;
 }
 [[nodiscard]] constexpr unsigned ticket_lane(Ticket ticket) { return static_cast<unsigned>(ticket >> kTicketShift); }
-[[nodiscard]] constexpr std::uint64_t ticket_number(Ticket ticket) { return ticket & ((std::uint64_t{1} << kTicketShift) - 1); }
+[[nodiscard]] constexpr std::uint64_t ticket_number(Ticket ticket) {
+  return ticket & ((std::uint64_t{1} << kTicketShift) - 1);
+}
 
 // A context of any process on any engine of the machine: slot and generation. 0 names none. A context that is gone
 // counts as having done everything.
@@ -33,21 +35,21 @@ enum class WorkKind : std::uint8_t {
   compute,  // kernel, memset: takes the SMs, time-sliced against other contexts
   h2d,      // copies: one FIFO server per direction and engine, beside compute
   d2h,
-  d2d,      // also peer copies; on the engine that the context belongs to
-  gate,     // finished by open_gate(): a host function, a host-side wait; stops only its lane
-  wait,     // finished when `after` is: an event wait
-  marker,   // takes no time: an event record
+  d2d,     // also peer copies; on the engine that the context belongs to
+  gate,    // finished by open_gate(): a host function, a host-side wait; stops only its lane
+  wait,    // finished when `after` is: an event wait
+  marker,  // takes no time: an event record
 };
 
 inline constexpr std::uint64_t kUnknownNs = ~std::uint64_t{0};
 
 struct Work {
   WorkKind kind = WorkKind::marker;
-  std::uint64_t duration_ns = 0;     // compute and copies: alone on the device; kUnknownNs = publish_duration() will tell
-  float width = 1.0F;                // compute: fraction of the SMs it can fill, (0, 1]
-  std::uint32_t event = kNoEvent;    // event slot that receives the end time
-  Dependency after = {};                  // wait: what must be done first; other kinds: likewise, before they start
-  std::uint64_t arrival_ns = 0;      // 0 = now; else not before this device time
+  std::uint64_t duration_ns = 0;   // compute and copies: alone on the device; kUnknownNs = publish_duration() will tell
+  float width = 1.0F;              // compute: fraction of the SMs it can fill, (0, 1]
+  std::uint32_t event = kNoEvent;  // event slot that receives the end time
+  Dependency after = {};           // wait: what must be done first; other kinds: likewise, before they start
+  std::uint64_t arrival_ns = 0;    // 0 = now; else not before this device time
 };
 
 }  // namespace tensor_fusion::sim::device

@@ -11,8 +11,8 @@ namespace tensor_fusion::contract::nvml {
 
 struct EventSetHandle {
   std::mutex mutex;
-  std::vector<std::uint64_t> seen;        // per card: number of the last event delivered or older than the registering
-  std::vector<std::uint64_t> types;       // per card: registered types, 0 = none
+  std::vector<std::uint64_t> seen;   // per card: number of the last event delivered or older than the registering
+  std::vector<std::uint64_t> types;  // per card: registered types, 0 = none
 };
 
 }  // namespace tensor_fusion::contract::nvml
@@ -42,7 +42,8 @@ std::set<abi::EventSet>& registry() {
     if (events.empty()) continue;
     const auto& e = events.front();
     set.seen[d] = e.number;
-    *out = {device_handle(d), abi::kEventXidCritical, e.xid, static_cast<unsigned>(e.gpu_instance), static_cast<unsigned>(e.compute_instance)};
+    *out = {device_handle(d), abi::kEventXidCritical, e.xid, static_cast<unsigned>(e.gpu_instance),
+            static_cast<unsigned>(e.compute_instance)};
     return true;
   }
   return false;
@@ -60,8 +61,10 @@ std::set<abi::EventSet>& registry() {
       const std::lock_guard guard(set->mutex);
       seen = set->seen;
       for (unsigned d = 0; d < machine->device_count(); ++d) {
-        if (set->types[d] == 0) seen[d] = ~std::uint64_t{0};  // nobody waits for that card
-        else if (machine->lost(d)) return abi::kGpuIsLost;
+        if (set->types[d] == 0)
+          seen[d] = ~std::uint64_t{0};  // nobody waits for that card
+        else if (machine->lost(d))
+          return abi::kGpuIsLost;
       }
     }
     const std::uint64_t now = device::now_ns();
@@ -107,7 +110,9 @@ Return nvmlDeviceRegisterEvents(abi::Device handle, unsigned long long types, ab
     return abi::kSuccess;
   });
 }
-Return nvmlEventSetWait_v2(abi::EventSet set, abi::EventData* out, unsigned timeout_ms) { return wait_for_event(set, out, timeout_ms); }
+Return nvmlEventSetWait_v2(abi::EventSet set, abi::EventData* out, unsigned timeout_ms) {
+  return wait_for_event(set, out, timeout_ms);
+}
 Return nvmlEventSetWait(abi::EventSet set, abi::EventDataV1* out, unsigned timeout_ms) {
   abi::EventData wide{};
   const Return result = wait_for_event(set, out == nullptr ? nullptr : &wide, timeout_ms);

@@ -53,7 +53,8 @@ namespace {
   }
   for (const unsigned card : enumerated()) {
     const auto& info = machine->device(card);
-    if (info.pci_domain == domain && info.pci_bus == bus && info.pci_device == slot && function == 0) return give(*machine, card, out);
+    if (info.pci_domain == domain && info.pci_bus == bus && info.pci_device == slot && function == 0)
+      return give(*machine, card, out);
   }
   return abi::kNotFound;
 }
@@ -63,8 +64,10 @@ namespace {
     if (out == nullptr) return abi::kInvalidArgument;
     *out = {};
     const auto& c = t.card;
-    std::snprintf(out->bus_id_legacy, sizeof(out->bus_id_legacy), "%04X:%02X:%02X.0", c.pci_domain & 0xffff, c.pci_bus & 0xff, c.pci_device & 0xff);
-    std::snprintf(out->bus_id, sizeof(out->bus_id), "%08X:%02X:%02X.0", c.pci_domain, c.pci_bus & 0xff, c.pci_device & 0xff);
+    std::snprintf(out->bus_id_legacy, sizeof(out->bus_id_legacy), "%04X:%02X:%02X.0", c.pci_domain & 0xffff,
+                  c.pci_bus & 0xff, c.pci_device & 0xff);
+    std::snprintf(out->bus_id, sizeof(out->bus_id), "%08X:%02X:%02X.0", c.pci_domain, c.pci_bus & 0xff,
+                  c.pci_device & 0xff);
     out->domain = c.pci_domain;
     out->bus = c.pci_bus;
     out->device = c.pci_device;
@@ -122,11 +125,18 @@ Return nvmlDeviceGetIndex(abi::Device handle, unsigned* out) {
     return static_cast<unsigned>(std::find(cards.begin(), cards.end(), t.device) - cards.begin());
   });
 }
-Return nvmlDeviceGetMinorNumber(abi::Device handle, unsigned* out) { return card_value(handle, out, [](Target& t) { return t.card.index; }); }
-Return nvmlDeviceGetBoardId(abi::Device handle, unsigned* out) { return card_value(handle, out, [](Target& t) { return t.card.pci_bus << 8; }); }
-Return nvmlDeviceGetMultiGpuBoard(abi::Device handle, unsigned* out) { return card_value(handle, out, [](Target&) { return 0; }); }
+Return nvmlDeviceGetMinorNumber(abi::Device handle, unsigned* out) {
+  return card_value(handle, out, [](Target& t) { return t.card.index; });
+}
+Return nvmlDeviceGetBoardId(abi::Device handle, unsigned* out) {
+  return card_value(handle, out, [](Target& t) { return t.card.pci_bus << 8; });
+}
+Return nvmlDeviceGetMultiGpuBoard(abi::Device handle, unsigned* out) {
+  return card_value(handle, out, [](Target&) { return 0; });
+}
 Return nvmlDeviceGetModuleId(abi::Device handle, unsigned* out) {
-  return card_value(handle, out, [](Target& t) { return t.profile.link_kind == device::LinkKind::nvswitch ? t.card.module_id : 0; });
+  return card_value(handle, out,
+                    [](Target& t) { return t.profile.link_kind == device::LinkKind::nvswitch ? t.card.module_id : 0; });
 }
 Return nvmlDeviceGetBrand(abi::Device handle, int* out) {
   return card_value(handle, out, [](Target& t) {

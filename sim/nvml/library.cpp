@@ -37,38 +37,70 @@ Return nvmlShutdown() { return stop(); }
 
 const char* nvmlErrorString(int result) {
   switch (result) {
-    case abi::kSuccess: return "Success";
-    case abi::kUninitialized: return "Uninitialized";
-    case abi::kInvalidArgument: return "Invalid Argument";
-    case abi::kNotSupported: return "Not Supported";
-    case abi::kNoPermission: return "Insufficient Permissions";
-    case abi::kAlreadyInitialized: return "Already Initialized";
-    case abi::kNotFound: return "Not Found";
-    case abi::kInsufficientSize: return "Insufficient Size";
-    case abi::kInsufficientPower: return "Insufficient External Power";
-    case abi::kDriverNotLoaded: return "Driver Not Loaded";
-    case abi::kTimeout: return "Timeout";
-    case abi::kIrqIssue: return "Interrupt Request Issue";
-    case abi::kLibraryNotFound: return "NVML Shared Library Not Found";
-    case abi::kFunctionNotFound: return "Function Not Found";
-    case abi::kCorruptedInforom: return "Corrupted infoROM";
-    case abi::kGpuIsLost: return "GPU is lost";
-    case abi::kResetRequired: return "GPU requires reset";
-    case abi::kOperatingSystem: return "GPU access blocked by the operating system";
-    case abi::kLibRmVersionMismatch: return "Driver/library version mismatch";
-    case abi::kInUse: return "In use by another client";
-    case abi::kMemory: return "Insufficient memory";
-    case abi::kNoData: return "No data";
-    case abi::kVgpuEccNotSupported: return "Operation not available with ECC on vGPU";
-    case abi::kInsufficientResources: return "Insufficient resources";
-    case abi::kFreqNotSupported: return "Requested frequency is not supported";
-    case abi::kArgumentVersionMismatch: return "Argument version mismatch";
-    case abi::kDeprecated: return "Deprecated function";
-    case abi::kNotReady: return "Not ready";
-    case abi::kGpuNotFound: return "GPU not found";
-    case abi::kInvalidState: return "Invalid state";
-    case abi::kResetTypeNotSupported: return "Reset type not supported";
-    default: return "Unknown Error";
+    case abi::kSuccess:
+      return "Success";
+    case abi::kUninitialized:
+      return "Uninitialized";
+    case abi::kInvalidArgument:
+      return "Invalid Argument";
+    case abi::kNotSupported:
+      return "Not Supported";
+    case abi::kNoPermission:
+      return "Insufficient Permissions";
+    case abi::kAlreadyInitialized:
+      return "Already Initialized";
+    case abi::kNotFound:
+      return "Not Found";
+    case abi::kInsufficientSize:
+      return "Insufficient Size";
+    case abi::kInsufficientPower:
+      return "Insufficient External Power";
+    case abi::kDriverNotLoaded:
+      return "Driver Not Loaded";
+    case abi::kTimeout:
+      return "Timeout";
+    case abi::kIrqIssue:
+      return "Interrupt Request Issue";
+    case abi::kLibraryNotFound:
+      return "NVML Shared Library Not Found";
+    case abi::kFunctionNotFound:
+      return "Function Not Found";
+    case abi::kCorruptedInforom:
+      return "Corrupted infoROM";
+    case abi::kGpuIsLost:
+      return "GPU is lost";
+    case abi::kResetRequired:
+      return "GPU requires reset";
+    case abi::kOperatingSystem:
+      return "GPU access blocked by the operating system";
+    case abi::kLibRmVersionMismatch:
+      return "Driver/library version mismatch";
+    case abi::kInUse:
+      return "In use by another client";
+    case abi::kMemory:
+      return "Insufficient memory";
+    case abi::kNoData:
+      return "No data";
+    case abi::kVgpuEccNotSupported:
+      return "Operation not available with ECC on vGPU";
+    case abi::kInsufficientResources:
+      return "Insufficient resources";
+    case abi::kFreqNotSupported:
+      return "Requested frequency is not supported";
+    case abi::kArgumentVersionMismatch:
+      return "Argument version mismatch";
+    case abi::kDeprecated:
+      return "Deprecated function";
+    case abi::kNotReady:
+      return "Not ready";
+    case abi::kGpuNotFound:
+      return "GPU not found";
+    case abi::kInvalidState:
+      return "Invalid state";
+    case abi::kResetTypeNotSupported:
+      return "Reset type not supported";
+    default:
+      return "Unknown Error";
   }
 }
 

@@ -1,7 +1,7 @@
 // Clocks, power, links, memory: one number each. What a simulated card cannot have is derived from its load.
-#include <ctime>
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 #include "sim/device/account.h"
 #include "sim/device/memory.h"
@@ -23,7 +23,9 @@ namespace {
 }
 
 [[nodiscard]] unsigned power_mw(Target& t) {
-  return t.profile.power_idle_mw + (t.profile.power_limit_mw - std::min(t.profile.power_limit_mw, t.profile.power_idle_mw)) / 100 * load(t) * 9 / 10;
+  return t.profile.power_idle_mw +
+         (t.profile.power_limit_mw - std::min(t.profile.power_limit_mw, t.profile.power_idle_mw)) / 100 * load(t) * 9 /
+             10;
 }
 
 [[nodiscard]] std::uint64_t energy_mj(Target& t) {
@@ -31,8 +33,10 @@ namespace {
   for (const auto& engine : t.machine.engines_of(t.device)) {
     const auto account = device::account(t.machine, engine.id);
     const double active = (t.profile.power_limit_mw - static_cast<double>(t.profile.power_idle_mw)) * 0.9;
-    mj += static_cast<std::uint64_t>((static_cast<double>(account.busy_ns) * active +
-                                      static_cast<double>(account.clock_ns - account.created_ns) * t.profile.power_idle_mw) / 1e9);
+    mj += static_cast<std::uint64_t>(
+        (static_cast<double>(account.busy_ns) * active +
+         static_cast<double>(account.clock_ns - account.created_ns) * t.profile.power_idle_mw) /
+        1e9);
   }
   return mj;
 }
@@ -43,7 +47,8 @@ namespace {
 }
 
 [[nodiscard]] Return clock_value(abi::Device handle, int type, unsigned* out, bool now) {
-  if (type < abi::kClockGraphics || type > abi::kClockVideo) return session() ? abi::kInvalidArgument : abi::kUninitialized;
+  if (type < abi::kClockGraphics || type > abi::kClockVideo)
+    return session() ? abi::kInvalidArgument : abi::kUninitialized;
   return card_value(handle, out, [&](Target& t) { return clock_mhz(t, type, now); });
 }
 
@@ -64,7 +69,8 @@ struct Memory {
   if (!device::mig_enabled(t.machine, t.device)) {
     m.used = device::memory_info(t.machine, t.device * device::kEnginesPerDevice).used_bytes;
   } else {
-    for (const auto& gi : device::gpu_instances(t.machine, t.device)) m.used += device::memory_info(t.machine, gi.memory_domain).used_bytes;
+    for (const auto& gi : device::gpu_instances(t.machine, t.device))
+      m.used += device::memory_info(t.machine, gi.memory_domain).used_bytes;
   }
   return m;
 }
@@ -103,9 +109,15 @@ Return nvmlDeviceGetBAR1MemoryInfo(abi::Device handle, abi::Bar1Memory* out) {
 
 Return nvmlDeviceGetClockInfo(abi::Device h, int type, unsigned* out) { return clock_value(h, type, out, true); }
 Return nvmlDeviceGetMaxClockInfo(abi::Device h, int type, unsigned* out) { return clock_value(h, type, out, false); }
-Return nvmlDeviceGetApplicationsClock(abi::Device h, int type, unsigned* out) { return clock_value(h, type, out, false); }
-Return nvmlDeviceGetDefaultApplicationsClock(abi::Device h, int type, unsigned* out) { return clock_value(h, type, out, false); }
-Return nvmlDeviceGetMaxCustomerBoostClock(abi::Device h, int type, unsigned* out) { return clock_value(h, type, out, false); }
+Return nvmlDeviceGetApplicationsClock(abi::Device h, int type, unsigned* out) {
+  return clock_value(h, type, out, false);
+}
+Return nvmlDeviceGetDefaultApplicationsClock(abi::Device h, int type, unsigned* out) {
+  return clock_value(h, type, out, false);
+}
+Return nvmlDeviceGetMaxCustomerBoostClock(abi::Device h, int type, unsigned* out) {
+  return clock_value(h, type, out, false);
+}
 Return nvmlDeviceGetClock(abi::Device h, int type, int which, unsigned* out) {
   if (which < 0 || which > 3) return session() ? abi::kInvalidArgument : abi::kUninitialized;
   return clock_value(h, type, out, which == 0);
@@ -123,7 +135,8 @@ Return nvmlDeviceGetSupportedClocksEventReasons(abi::Device h, unsigned long lon
   return card_value(h, out, [](Target&) { return 0x1ffu; });
 }
 Return nvmlDeviceGetPerformanceState(abi::Device h, int* out) {
-  return card_value(h, out, [](Target& t) { return load(t) == 0 && t.profile.architecture < device::Architecture::hopper ? 8 : 0; });
+  return card_value(
+      h, out, [](Target& t) { return load(t) == 0 && t.profile.architecture < device::Architecture::hopper ? 8 : 0; });
 }
 Return nvmlDeviceGetPowerState(abi::Device h, int* out) { return nvmlDeviceGetPerformanceState(h, out); }
 
@@ -146,16 +159,32 @@ Return nvmlDeviceGetTemperatureThreshold(abi::Device h, int type, unsigned* out)
   if (type > 3) return with_card(h, [](Target&) { return abi::kNotSupported; });
   return card_value(h, out, [&](Target&) { return kLimits[type]; });
 }
-Return nvmlDeviceGetFanSpeed(abi::Device h, unsigned*) { return with_card(h, [](Target&) { return abi::kNotSupported; }); }
-Return nvmlDeviceGetFanSpeed_v2(abi::Device h, unsigned, unsigned*) { return with_card(h, [](Target&) { return abi::kNotSupported; }); }
-Return nvmlDeviceGetNumFans(abi::Device h, unsigned* out) { return card_value(h, out, [](Target&) { return 0; }); }
+Return nvmlDeviceGetFanSpeed(abi::Device h, unsigned*) {
+  return with_card(h, [](Target&) { return abi::kNotSupported; });
+}
+Return nvmlDeviceGetFanSpeed_v2(abi::Device h, unsigned, unsigned*) {
+  return with_card(h, [](Target&) { return abi::kNotSupported; });
+}
+Return nvmlDeviceGetNumFans(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
 
 Return nvmlDeviceGetPowerUsage(abi::Device h, unsigned* out) { return card_value(h, out, power_mw); }
-Return nvmlDeviceGetTotalEnergyConsumption(abi::Device h, unsigned long long* out) { return card_value(h, out, energy_mj); }
-Return nvmlDeviceGetPowerManagementMode(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 1; }); }
-Return nvmlDeviceGetPowerManagementLimit(abi::Device h, unsigned* out) { return card_value(h, out, [](Target& t) { return t.profile.power_limit_mw; }); }
-Return nvmlDeviceGetPowerManagementDefaultLimit(abi::Device h, unsigned* out) { return nvmlDeviceGetPowerManagementLimit(h, out); }
-Return nvmlDeviceGetEnforcedPowerLimit(abi::Device h, unsigned* out) { return nvmlDeviceGetPowerManagementLimit(h, out); }
+Return nvmlDeviceGetTotalEnergyConsumption(abi::Device h, unsigned long long* out) {
+  return card_value(h, out, energy_mj);
+}
+Return nvmlDeviceGetPowerManagementMode(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 1; });
+}
+Return nvmlDeviceGetPowerManagementLimit(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target& t) { return t.profile.power_limit_mw; });
+}
+Return nvmlDeviceGetPowerManagementDefaultLimit(abi::Device h, unsigned* out) {
+  return nvmlDeviceGetPowerManagementLimit(h, out);
+}
+Return nvmlDeviceGetEnforcedPowerLimit(abi::Device h, unsigned* out) {
+  return nvmlDeviceGetPowerManagementLimit(h, out);
+}
 Return nvmlDeviceGetPowerManagementLimitConstraints(abi::Device h, unsigned* least, unsigned* most) {
   return with_card(h, [&](Target& t) -> Return {
     if (least == nullptr || most == nullptr) return abi::kInvalidArgument;
@@ -165,17 +194,27 @@ Return nvmlDeviceGetPowerManagementLimitConstraints(abi::Device h, unsigned* lea
   });
 }
 
-Return nvmlDeviceGetMaxPcieLinkGeneration(abi::Device h, unsigned* out) { return card_value(h, out, [](Target& t) { return t.profile.pcie_generation; }); }
-Return nvmlDeviceGetGpuMaxPcieLinkGeneration(abi::Device h, unsigned* out) { return nvmlDeviceGetMaxPcieLinkGeneration(h, out); }
-Return nvmlDeviceGetCurrPcieLinkGeneration(abi::Device h, unsigned* out) { return nvmlDeviceGetMaxPcieLinkGeneration(h, out); }
-Return nvmlDeviceGetMaxPcieLinkWidth(abi::Device h, unsigned* out) { return card_value(h, out, [](Target& t) { return t.profile.pcie_width; }); }
+Return nvmlDeviceGetMaxPcieLinkGeneration(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target& t) { return t.profile.pcie_generation; });
+}
+Return nvmlDeviceGetGpuMaxPcieLinkGeneration(abi::Device h, unsigned* out) {
+  return nvmlDeviceGetMaxPcieLinkGeneration(h, out);
+}
+Return nvmlDeviceGetCurrPcieLinkGeneration(abi::Device h, unsigned* out) {
+  return nvmlDeviceGetMaxPcieLinkGeneration(h, out);
+}
+Return nvmlDeviceGetMaxPcieLinkWidth(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target& t) { return t.profile.pcie_width; });
+}
 Return nvmlDeviceGetCurrPcieLinkWidth(abi::Device h, unsigned* out) { return nvmlDeviceGetMaxPcieLinkWidth(h, out); }
 Return nvmlDeviceGetPcieLinkMaxSpeed(abi::Device h, unsigned* out) {
   static constexpr unsigned kMbps[] = {0, 2500, 5000, 8000, 16000, 32000, 64000, 128000};
   return card_value(h, out, [](Target& t) { return kMbps[std::min(t.profile.pcie_generation, 7u)]; });
 }
 Return nvmlDeviceGetPcieSpeed(abi::Device h, unsigned* out) { return nvmlDeviceGetPcieLinkMaxSpeed(h, out); }
-Return nvmlDeviceGetPcieReplayCounter(abi::Device h, unsigned* out) { return card_value(h, out, [](Target&) { return 0; }); }
+Return nvmlDeviceGetPcieReplayCounter(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
 Return nvmlDeviceGetPcieThroughput(abi::Device h, int counter, unsigned* out) {
   if (counter != 0 && counter != 1) return session() ? abi::kInvalidArgument : abi::kUninitialized;
   return card_value(h, out, [](Target& t) {
@@ -188,20 +227,35 @@ Return nvmlDeviceGetPcieThroughput(abi::Device h, int counter, unsigned* out) {
 Return nvmlDeviceGetEccMode(abi::Device h, int* current, int* pending) {
   return with_card(h, [&](Target& t) -> Return {
     if (current == nullptr || pending == nullptr) return abi::kInvalidArgument;
-    return only(t.profile.ecc != 0, [&] { *current = *pending = 1; return abi::kSuccess; });
+    return only(t.profile.ecc != 0, [&] {
+      *current = *pending = 1;
+      return abi::kSuccess;
+    });
   });
 }
-Return nvmlDeviceGetDefaultEccMode(abi::Device h, int* out) { return card_value(h, out, [](Target& t) { return t.profile.ecc; }); }
-Return nvmlDeviceGetTotalEccErrors(abi::Device h, int, int, unsigned long long* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetMemoryErrorCounter(abi::Device h, int, int, int, unsigned long long* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetRetiredPages(abi::Device h, int, unsigned* count, unsigned long long*) { return card_value(h, count, [](Target&) { return 0; }); }
+Return nvmlDeviceGetDefaultEccMode(abi::Device h, int* out) {
+  return card_value(h, out, [](Target& t) { return t.profile.ecc; });
+}
+Return nvmlDeviceGetTotalEccErrors(abi::Device h, int, int, unsigned long long* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetMemoryErrorCounter(abi::Device h, int, int, int, unsigned long long* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetRetiredPages(abi::Device h, int, unsigned* count, unsigned long long*) {
+  return card_value(h, count, [](Target&) { return 0; });
+}
 Return nvmlDeviceGetRetiredPages_v2(abi::Device h, int, unsigned* count, unsigned long long*, unsigned long long*) {
   return card_value(h, count, [](Target&) { return 0; });
 }
-Return nvmlDeviceGetRetiredPagesPendingStatus(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetRemappedRows(abi::Device h, unsigned* corrected, unsigned* uncorrected, unsigned* pending, unsigned* failed) {
+Return nvmlDeviceGetRetiredPagesPendingStatus(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetRemappedRows(abi::Device h, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+                                 unsigned* failed) {
   return with_card(h, [&](Target& t) -> Return {
-    if (corrected == nullptr || uncorrected == nullptr || pending == nullptr || failed == nullptr) return abi::kInvalidArgument;
+    if (corrected == nullptr || uncorrected == nullptr || pending == nullptr || failed == nullptr)
+      return abi::kInvalidArgument;
     return only(t.profile.architecture >= device::Architecture::ampere, [&] {
       *corrected = *uncorrected = *pending = *failed = 0;
       return abi::kSuccess;
@@ -209,16 +263,36 @@ Return nvmlDeviceGetRemappedRows(abi::Device h, unsigned* corrected, unsigned* u
   });
 }
 
-Return nvmlDeviceGetNumGpuCores(abi::Device h, unsigned* out) { return card_value(h, out, [](Target& t) { return t.profile.sm_count * t.profile.cores_per_sm; }); }
-Return nvmlDeviceGetMemoryBusWidth(abi::Device h, unsigned* out) { return card_value(h, out, [](Target& t) { return t.profile.memory_bus_bits; }); }
-Return nvmlDeviceGetBusType(abi::Device h, unsigned* out) { return card_value(h, out, [](Target&) { return 2; }); }  // PCIe
-Return nvmlDeviceGetVirtualizationMode(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetComputeMode(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetPersistenceMode(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 1; }); }
-Return nvmlDeviceGetDisplayMode(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetDisplayActive(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetAccountingMode(abi::Device h, int* out) { return card_value(h, out, [](Target&) { return 0; }); }
-Return nvmlDeviceGetAutoBoostedClocksEnabled(abi::Device h, int*, int*) { return with_card(h, [](Target&) { return abi::kNotSupported; }); }
+Return nvmlDeviceGetNumGpuCores(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target& t) { return t.profile.sm_count * t.profile.cores_per_sm; });
+}
+Return nvmlDeviceGetMemoryBusWidth(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target& t) { return t.profile.memory_bus_bits; });
+}
+Return nvmlDeviceGetBusType(abi::Device h, unsigned* out) {
+  return card_value(h, out, [](Target&) { return 2; });
+}  // PCIe
+Return nvmlDeviceGetVirtualizationMode(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetComputeMode(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetPersistenceMode(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 1; });
+}
+Return nvmlDeviceGetDisplayMode(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetDisplayActive(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetAccountingMode(abi::Device h, int* out) {
+  return card_value(h, out, [](Target&) { return 0; });
+}
+Return nvmlDeviceGetAutoBoostedClocksEnabled(abi::Device h, int*, int*) {
+  return with_card(h, [](Target&) { return abi::kNotSupported; });
+}
 
 Return nvmlDeviceGetFieldValues(abi::Device handle, int count, abi::FieldValue* values) {
   return with_card(handle, [&](Target& t) -> Return {
@@ -234,23 +308,39 @@ Return nvmlDeviceGetFieldValues(abi::Device handle, int count, abi::FieldValue* 
       v.value.u64 = 0;
       const bool linked = t.profile.link_kind != device::LinkKind::none && t.profile.nvlink_links != 0;
       switch (v.field) {
-        case abi::kFieldEnergyMj: v.value_type = abi::kUnsignedLongLong; v.value.u64 = energy_mj(t); break;
-        case abi::kFieldNvlinkCount: v.value.u32 = linked ? t.profile.nvlink_links : 0; break;
+        case abi::kFieldEnergyMj:
+          v.value_type = abi::kUnsignedLongLong;
+          v.value.u64 = energy_mj(t);
+          break;
+        case abi::kFieldNvlinkCount:
+          v.value.u32 = linked ? t.profile.nvlink_links : 0;
+          break;
         case abi::kFieldNvlinkSpeedCommon:
         case abi::kFieldNvlinkSpeed:
-          if (!linked || v.scope >= t.profile.nvlink_links) v.result = linked ? abi::kInvalidArgument : abi::kNotSupported;
-          else v.value.u32 = static_cast<unsigned>(t.profile.nvlink_gb_per_s * 1000 / t.profile.nvlink_links);
+          if (!linked || v.scope >= t.profile.nvlink_links)
+            v.result = linked ? abi::kInvalidArgument : abi::kNotSupported;
+          else
+            v.value.u32 = static_cast<unsigned>(t.profile.nvlink_gb_per_s * 1000 / t.profile.nvlink_links);
           break;
         case abi::kFieldNvlinkState:
-          if (!linked || v.scope >= t.profile.nvlink_links) v.result = linked ? abi::kInvalidArgument : abi::kNotSupported;
-          else v.value.u32 = 1;
+          if (!linked || v.scope >= t.profile.nvlink_links)
+            v.result = linked ? abi::kInvalidArgument : abi::kNotSupported;
+          else
+            v.value.u32 = 1;
           break;
-        case abi::kFieldNvlinkVersion: v.value.u32 = linked ? t.profile.nvlink_version : 0; break;
-        case abi::kFieldPcieReplay: break;
-        case abi::kFieldC2cCount: break;
+        case abi::kFieldNvlinkVersion:
+          v.value.u32 = linked ? t.profile.nvlink_version : 0;
+          break;
+        case abi::kFieldPcieReplay:
+          break;
+        case abi::kFieldC2cCount:
+          break;
         case abi::kFieldPowerAverage:
-        case abi::kFieldPowerInstant: v.value.u32 = power_mw(t); break;
-        default: v.result = abi::kNotSupported;
+        case abi::kFieldPowerInstant:
+          v.value.u32 = power_mw(t);
+          break;
+        default:
+          v.result = abi::kNotSupported;
       }
     }
     return abi::kSuccess;

@@ -22,14 +22,14 @@ namespace {
 }
 
 [[nodiscard]] abi::GpuInstanceProfile profile_info(const device::MigProfile& m) {
-  return {m.id, 0, m.compute_slices, m.max_instances, m.sm_count, m.copy_engines, m.decoders, 0, m.decoders != 0 ? 1u : 0u,
-          m.decoders != 0 ? 1u : 0u, m.memory_bytes >> 20};
+  return {m.id,       0, m.compute_slices,          m.max_instances,           m.sm_count,          m.copy_engines,
+          m.decoders, 0, m.decoders != 0 ? 1u : 0u, m.decoders != 0 ? 1u : 0u, m.memory_bytes >> 20};
 }
 [[nodiscard]] Return versioned_profile(const device::MigProfile& m, abi::GpuInstanceProfileV2* out) {
   if (out->version != abi::version_word<abi::GpuInstanceProfileV2>(2)) return abi::kArgumentVersionMismatch;
   const abi::GpuInstanceProfile i = profile_info(m);
-  *out = {out->version, i.id, i.p2p, i.slices, i.instances, i.multiprocessors, i.copy_engines, i.decoders, i.encoders, i.jpegs, i.ofas,
-          i.memory_mib, {}};
+  *out = {out->version, i.id,    i.p2p,  i.slices,     i.instances, i.multiprocessors, i.copy_engines, i.decoders,
+          i.encoders,   i.jpegs, i.ofas, i.memory_mib, {}};
   std::snprintf(out->name, sizeof(out->name), "MIG %s", m.name);
   return abi::kSuccess;
 }
@@ -55,12 +55,14 @@ template <typename Body>
   if (!machine) return abi::kUninitialized;
   if (handle == nullptr) return abi::kInvalidArgument;
   for (const auto& gi : device::gpu_instances(*machine, handle->device)) {
-    if (gi.id == handle->id) return body(*machine, handle->device, gi, *by_id(machine->device(handle->device).profile, gi.profile_id));
+    if (gi.id == handle->id)
+      return body(*machine, handle->device, gi, *by_id(machine->device(handle->device).profile, gi.profile_id));
   }
   return abi::kNotFound;
 }
 
-[[nodiscard]] unsigned free_slices(device::Machine& machine, unsigned card, const device::GpuInstance& gi, const device::MigProfile& profile) {
+[[nodiscard]] unsigned free_slices(device::Machine& machine, unsigned card, const device::GpuInstance& gi,
+                                   const device::MigProfile& profile) {
   unsigned used = 0;
   for (const auto& ci : device::compute_instances(machine, card)) used += ci.gpu_instance == gi.id ? ci.slices : 0;
   return profile.compute_slices - used;
@@ -68,15 +70,23 @@ template <typename Body>
 
 [[nodiscard]] abi::ComputeInstanceProfile compute_profile(const device::MigProfile& m, unsigned constant) {
   const unsigned slices = slices_of(constant);
-  return {constant, slices, m.compute_slices / slices, m.sm_count * slices / m.compute_slices, m.copy_engines, m.decoders, 0,
-          m.decoders != 0 ? 1u : 0u, m.decoders != 0 ? 1u : 0u};
+  return {constant,
+          slices,
+          m.compute_slices / slices,
+          m.sm_count * slices / m.compute_slices,
+          m.copy_engines,
+          m.decoders,
+          0,
+          m.decoders != 0 ? 1u : 0u,
+          m.decoders != 0 ? 1u : 0u};
 }
 [[nodiscard]] bool compute_profile_fits(const device::MigProfile& m, unsigned constant) {
   const unsigned slices = slices_of(constant);
   return slices != 0 && slices <= m.compute_slices;
 }
 
-[[nodiscard]] Return make_gpu_instance(abi::Device handle, unsigned profile, std::optional<std::uint32_t> start, abi::GpuInstance* out) {
+[[nodiscard]] Return make_gpu_instance(abi::Device handle, unsigned profile, std::optional<std::uint32_t> start,
+                                       abi::GpuInstance* out) {
   return with_mig(handle, [&](Target& t) -> Return {
     if (out == nullptr) return abi::kInvalidArgument;
     const auto made = device::create_gpu_instance(t.machine, t.device, profile, start);
@@ -86,15 +96,16 @@ template <typename Body>
   });
 }
 
-[[nodiscard]] Return make_compute_instance(abi::GpuInstance handle, unsigned profile, std::optional<std::uint32_t> start,
-                                           abi::ComputeInstance* out) {
-  return with_gpu_instance(handle, [&](device::Machine& machine, unsigned card, const auto& gi, const auto& whole) -> Return {
-    if (out == nullptr || !compute_profile_fits(whole, profile)) return abi::kInvalidArgument;
-    const auto made = device::create_compute_instance(machine, card, gi.id, slices_of(profile), start);
-    if (!made) return from_error(made.error());
-    *out = compute_instance_handle(card, gi.id, made->id);
-    return abi::kSuccess;
-  });
+[[nodiscard]] Return make_compute_instance(abi::GpuInstance handle, unsigned profile,
+                                           std::optional<std::uint32_t> start, abi::ComputeInstance* out) {
+  return with_gpu_instance(
+      handle, [&](device::Machine& machine, unsigned card, const auto& gi, const auto& whole) -> Return {
+        if (out == nullptr || !compute_profile_fits(whole, profile)) return abi::kInvalidArgument;
+        const auto made = device::create_compute_instance(machine, card, gi.id, slices_of(profile), start);
+        if (!made) return from_error(made.error());
+        *out = compute_instance_handle(card, gi.id, made->id);
+        return abi::kSuccess;
+      });
 }
 
 }  // namespace
@@ -125,7 +136,8 @@ Return nvmlDeviceIsMigDeviceHandle(abi::Device handle, unsigned* out) {
   });
 }
 Return nvmlDeviceGetMaxMigDeviceCount(abi::Device handle, unsigned* out) {
-  return card_value(handle, out, [](Target& t) { return t.profile.mig_capable != 0 ? t.profile.mig_compute_slices : 0; });
+  return card_value(handle, out,
+                    [](Target& t) { return t.profile.mig_capable != 0 ? t.profile.mig_compute_slices : 0; });
 }
 Return nvmlDeviceGetMigDeviceHandleByIndex(abi::Device handle, unsigned index, abi::Device* out) {
   return with_mig(handle, [&](Target& t) -> Return {
@@ -171,14 +183,23 @@ Return nvmlDeviceGetAttributes_v2(abi::Device handle, abi::Attributes* out) {
     for (const auto& gi : device::gpu_instances(t.machine, t.device)) {
       if (gi.id != t.mig->gpu_instance) continue;
       const device::MigProfile& m = *by_id(t.profile, gi.profile_id);
-      *out = {engine->sm_count, m.copy_engines, m.decoders, 0, m.decoders != 0 ? 1u : 0u, m.decoders != 0 ? 1u : 0u, m.compute_slices,
-              t.mig->slices, m.memory_bytes >> 20};
+      *out = {engine->sm_count,
+              m.copy_engines,
+              m.decoders,
+              0,
+              m.decoders != 0 ? 1u : 0u,
+              m.decoders != 0 ? 1u : 0u,
+              m.compute_slices,
+              t.mig->slices,
+              m.memory_bytes >> 20};
       return abi::kSuccess;
     }
     return abi::kNotFound;
   });
 }
-Return nvmlDeviceGetAttributes(abi::Device handle, abi::Attributes* out) { return nvmlDeviceGetAttributes_v2(handle, out); }
+Return nvmlDeviceGetAttributes(abi::Device handle, abi::Attributes* out) {
+  return nvmlDeviceGetAttributes_v2(handle, out);
+}
 
 Return nvmlDeviceGetGpuInstanceProfileInfo(abi::Device handle, unsigned constant, abi::GpuInstanceProfile* out) {
   return with_card(handle, [&](Target& t) -> Return {
@@ -224,10 +245,12 @@ Return nvmlDeviceGetGpuInstanceRemainingCapacity(abi::Device handle, unsigned id
     return abi::kSuccess;
   });
 }
-Return nvmlDeviceGetGpuInstancePossiblePlacements_v2(abi::Device handle, unsigned id, abi::Placement* out, unsigned* count) {
+Return nvmlDeviceGetGpuInstancePossiblePlacements_v2(abi::Device handle, unsigned id, abi::Placement* out,
+                                                     unsigned* count) {
   return with_card(handle, [&](Target& t) -> Return {
     const device::MigProfile* m = by_id(t.profile, id);
-    if (count == nullptr || m == nullptr) return t.profile.mig_capable == 0 ? abi::kNotSupported : abi::kInvalidArgument;
+    if (count == nullptr || m == nullptr)
+      return t.profile.mig_capable == 0 ? abi::kNotSupported : abi::kInvalidArgument;
     if (out != nullptr && *count < m->placement_count) {
       *count = m->placement_count;
       return abi::kInsufficientSize;
@@ -237,13 +260,15 @@ Return nvmlDeviceGetGpuInstancePossiblePlacements_v2(abi::Device handle, unsigne
     return abi::kSuccess;
   });
 }
-Return nvmlDeviceGetGpuInstancePossiblePlacements(abi::Device handle, unsigned id, abi::Placement* out, unsigned* count) {
+Return nvmlDeviceGetGpuInstancePossiblePlacements(abi::Device handle, unsigned id, abi::Placement* out,
+                                                  unsigned* count) {
   return nvmlDeviceGetGpuInstancePossiblePlacements_v2(handle, id, out, count);
 }
 Return nvmlDeviceCreateGpuInstance(abi::Device handle, unsigned profile, abi::GpuInstance* out) {
   return make_gpu_instance(handle, profile, {}, out);
 }
-Return nvmlDeviceCreateGpuInstanceWithPlacement(abi::Device handle, unsigned profile, const abi::Placement* placement, abi::GpuInstance* out) {
+Return nvmlDeviceCreateGpuInstanceWithPlacement(abi::Device handle, unsigned profile, const abi::Placement* placement,
+                                                abi::GpuInstance* out) {
   if (placement == nullptr) return session() ? abi::kInvalidArgument : abi::kUninitialized;
   return make_gpu_instance(handle, profile, placement->start, out);
 }
@@ -286,33 +311,40 @@ Return nvmlGpuInstanceDestroy(abi::GpuInstance handle) {
 Return nvmlGpuInstanceGetComputeInstanceProfileInfo(abi::GpuInstance handle, unsigned constant, unsigned engine_profile,
                                                     abi::ComputeInstanceProfile* out) {
   return with_gpu_instance(handle, [&](device::Machine&, unsigned, const auto&, const auto& whole) -> Return {
-    if (out == nullptr || constant >= abi::kComputeInstanceProfiles || engine_profile != 0) return abi::kInvalidArgument;
+    if (out == nullptr || constant >= abi::kComputeInstanceProfiles || engine_profile != 0)
+      return abi::kInvalidArgument;
     if (!compute_profile_fits(whole, constant)) return abi::kNotSupported;
     *out = compute_profile(whole, constant);
     return abi::kSuccess;
   });
 }
-Return nvmlGpuInstanceGetComputeInstanceProfileInfoV(abi::GpuInstance handle, unsigned constant, unsigned engine_profile,
-                                                     abi::ComputeInstanceProfileV2* out) {
+Return nvmlGpuInstanceGetComputeInstanceProfileInfoV(abi::GpuInstance handle, unsigned constant,
+                                                     unsigned engine_profile, abi::ComputeInstanceProfileV2* out) {
   return with_gpu_instance(handle, [&](device::Machine&, unsigned, const auto&, const auto& whole) -> Return {
-    if (out == nullptr || constant >= abi::kComputeInstanceProfiles || engine_profile != 0) return abi::kInvalidArgument;
+    if (out == nullptr || constant >= abi::kComputeInstanceProfiles || engine_profile != 0)
+      return abi::kInvalidArgument;
     if (out->version != abi::version_word<abi::ComputeInstanceProfileV2>(2)) return abi::kArgumentVersionMismatch;
     if (!compute_profile_fits(whole, constant)) return abi::kNotSupported;
     const auto p = compute_profile(whole, constant);
-    *out = {out->version, p.id, p.slices, p.instances, p.multiprocessors, p.copy_engines, p.decoders, p.encoders, p.jpegs, p.ofas, {}};
-    if (p.slices == whole.compute_slices) std::snprintf(out->name, sizeof(out->name), "MIG %s", whole.name);
-    else std::snprintf(out->name, sizeof(out->name), "MIG %uc.%s", p.slices, whole.name);
+    *out = {out->version, p.id,    p.slices, p.instances, p.multiprocessors, p.copy_engines, p.decoders,
+            p.encoders,   p.jpegs, p.ofas,   {}};
+    if (p.slices == whole.compute_slices)
+      std::snprintf(out->name, sizeof(out->name), "MIG %s", whole.name);
+    else
+      std::snprintf(out->name, sizeof(out->name), "MIG %uc.%s", p.slices, whole.name);
     return abi::kSuccess;
   });
 }
 Return nvmlGpuInstanceGetComputeInstanceRemainingCapacity(abi::GpuInstance handle, unsigned profile, unsigned* out) {
-  return with_gpu_instance(handle, [&](device::Machine& machine, unsigned card, const auto& gi, const auto& whole) -> Return {
-    if (out == nullptr || !compute_profile_fits(whole, profile)) return abi::kInvalidArgument;
-    *out = free_slices(machine, card, gi, whole) / slices_of(profile);
-    return abi::kSuccess;
-  });
+  return with_gpu_instance(handle,
+                           [&](device::Machine& machine, unsigned card, const auto& gi, const auto& whole) -> Return {
+                             if (out == nullptr || !compute_profile_fits(whole, profile)) return abi::kInvalidArgument;
+                             *out = free_slices(machine, card, gi, whole) / slices_of(profile);
+                             return abi::kSuccess;
+                           });
 }
-Return nvmlGpuInstanceGetComputeInstancePossiblePlacements(abi::GpuInstance handle, unsigned profile, abi::Placement* out, unsigned* count) {
+Return nvmlGpuInstanceGetComputeInstancePossiblePlacements(abi::GpuInstance handle, unsigned profile,
+                                                           abi::Placement* out, unsigned* count) {
   return with_gpu_instance(handle, [&](device::Machine&, unsigned, const auto&, const auto& whole) -> Return {
     if (count == nullptr || !compute_profile_fits(whole, profile)) return abi::kInvalidArgument;
     const unsigned slices = slices_of(profile), needed = whole.compute_slices - slices + 1;
@@ -328,12 +360,13 @@ Return nvmlGpuInstanceGetComputeInstancePossiblePlacements(abi::GpuInstance hand
 Return nvmlGpuInstanceCreateComputeInstance(abi::GpuInstance handle, unsigned profile, abi::ComputeInstance* out) {
   return make_compute_instance(handle, profile, {}, out);
 }
-Return nvmlGpuInstanceCreateComputeInstanceWithPlacement(abi::GpuInstance handle, unsigned profile, const abi::Placement* placement,
-                                                         abi::ComputeInstance* out) {
+Return nvmlGpuInstanceCreateComputeInstanceWithPlacement(abi::GpuInstance handle, unsigned profile,
+                                                         const abi::Placement* placement, abi::ComputeInstance* out) {
   if (placement == nullptr) return session() ? abi::kInvalidArgument : abi::kUninitialized;
   return make_compute_instance(handle, profile, placement->start, out);
 }
-Return nvmlGpuInstanceGetComputeInstances(abi::GpuInstance handle, unsigned profile, abi::ComputeInstance* out, unsigned* count) {
+Return nvmlGpuInstanceGetComputeInstances(abi::GpuInstance handle, unsigned profile, abi::ComputeInstance* out,
+                                          unsigned* count) {
   return with_gpu_instance(handle, [&](device::Machine& machine, unsigned card, const auto& gi, const auto&) -> Return {
     if (out == nullptr || count == nullptr) return abi::kInvalidArgument;
     unsigned n = 0;
@@ -361,12 +394,18 @@ Return nvmlComputeInstanceGetInfo_v2(abi::ComputeInstance handle, abi::ComputeIn
   if (handle == nullptr || out == nullptr) return abi::kInvalidArgument;
   for (const auto& ci : device::compute_instances(*machine, handle->device)) {
     if (ci.gpu_instance != handle->gpu_instance || ci.id != handle->id) continue;
-    *out = {device_handle(handle->device), gpu_instance_handle(handle->device, ci.gpu_instance), ci.id, ci.profile_id, {ci.start, ci.slices}};
+    *out = {device_handle(handle->device),
+            gpu_instance_handle(handle->device, ci.gpu_instance),
+            ci.id,
+            ci.profile_id,
+            {ci.start, ci.slices}};
     return abi::kSuccess;
   }
   return abi::kNotFound;
 }
-Return nvmlComputeInstanceGetInfo(abi::ComputeInstance handle, abi::ComputeInstanceInfo* out) { return nvmlComputeInstanceGetInfo_v2(handle, out); }
+Return nvmlComputeInstanceGetInfo(abi::ComputeInstance handle, abi::ComputeInstanceInfo* out) {
+  return nvmlComputeInstanceGetInfo_v2(handle, out);
+}
 Return nvmlComputeInstanceDestroy(abi::ComputeInstance handle) {
   const auto machine = session();
   if (!machine) return abi::kUninitialized;

@@ -42,7 +42,8 @@ template <typename Out, typename In, typename Convert>
 }
 
 [[nodiscard]] Return compute_processes(abi::Device handle, unsigned* count, abi::ProcessInfo* out) {
-  return with_device(handle, [&](Target& t) { return give_list(processes_of(t), count, out, [](const auto& p) { return p; }); });
+  return with_device(
+      handle, [&](Target& t) { return give_list(processes_of(t), count, out, [](const auto& p) { return p; }); });
 }
 [[nodiscard]] Return no_processes(abi::Device handle, unsigned* count) {
   return with_device(handle, [&](Target&) -> Return {
@@ -55,7 +56,8 @@ template <typename Out, typename In, typename Convert>
 // The newest sample of each process since a time; utilisation is not measured on partitioned cards.
 [[nodiscard]] std::vector<device::ProcessSample> newest_samples(Target& t, std::uint64_t newer_than_us) {
   std::map<std::uint32_t, device::ProcessSample> newest;
-  for (const auto& sample : device::process_utilisation(t.machine, t.engine_id(), newer_than_us)) newest[sample.pid] = sample;
+  for (const auto& sample : device::process_utilisation(t.machine, t.engine_id(), newer_than_us))
+    newest[sample.pid] = sample;
   std::vector<device::ProcessSample> list;
   for (const auto& [pid, sample] : newest) list.push_back(sample);
   return list;
@@ -63,26 +65,45 @@ template <typename Out, typename In, typename Convert>
 
 template <typename Body>
 [[nodiscard]] Return with_measured_card(abi::Device handle, Body body) {
-  return with_card(handle, [&](Target& t) -> Return { return device::mig_enabled(t.machine, t.device) ? abi::kNotSupported : body(t); });
+  return with_card(handle, [&](Target& t) -> Return {
+    return device::mig_enabled(t.machine, t.device) ? abi::kNotSupported : body(t);
+  });
 }
 
 }  // namespace
 
 extern "C" {
 
-Return nvmlDeviceGetComputeRunningProcesses_v3(abi::Device h, unsigned* count, abi::ProcessInfo* out) { return compute_processes(h, count, out); }
-Return nvmlDeviceGetComputeRunningProcesses_v2(abi::Device h, unsigned* count, abi::ProcessInfo* out) { return compute_processes(h, count, out); }
+Return nvmlDeviceGetComputeRunningProcesses_v3(abi::Device h, unsigned* count, abi::ProcessInfo* out) {
+  return compute_processes(h, count, out);
+}
+Return nvmlDeviceGetComputeRunningProcesses_v2(abi::Device h, unsigned* count, abi::ProcessInfo* out) {
+  return compute_processes(h, count, out);
+}
 Return nvmlDeviceGetComputeRunningProcesses(abi::Device handle, unsigned* count, abi::ProcessInfoV1* out) {
   return with_device(handle, [&](Target& t) {
-    return give_list(processes_of(t), count, out, [](const auto& p) { return abi::ProcessInfoV1{p.pid, p.used_bytes}; });
+    return give_list(processes_of(t), count, out,
+                     [](const auto& p) { return abi::ProcessInfoV1{p.pid, p.used_bytes}; });
   });
 }
-Return nvmlDeviceGetGraphicsRunningProcesses_v3(abi::Device h, unsigned* count, abi::ProcessInfo*) { return no_processes(h, count); }
-Return nvmlDeviceGetGraphicsRunningProcesses_v2(abi::Device h, unsigned* count, abi::ProcessInfo*) { return no_processes(h, count); }
-Return nvmlDeviceGetGraphicsRunningProcesses(abi::Device h, unsigned* count, abi::ProcessInfoV1*) { return no_processes(h, count); }
-Return nvmlDeviceGetMPSComputeRunningProcesses_v3(abi::Device h, unsigned* count, abi::ProcessInfo*) { return no_processes(h, count); }
-Return nvmlDeviceGetMPSComputeRunningProcesses_v2(abi::Device h, unsigned* count, abi::ProcessInfo*) { return no_processes(h, count); }
-Return nvmlDeviceGetMPSComputeRunningProcesses(abi::Device h, unsigned* count, abi::ProcessInfoV1*) { return no_processes(h, count); }
+Return nvmlDeviceGetGraphicsRunningProcesses_v3(abi::Device h, unsigned* count, abi::ProcessInfo*) {
+  return no_processes(h, count);
+}
+Return nvmlDeviceGetGraphicsRunningProcesses_v2(abi::Device h, unsigned* count, abi::ProcessInfo*) {
+  return no_processes(h, count);
+}
+Return nvmlDeviceGetGraphicsRunningProcesses(abi::Device h, unsigned* count, abi::ProcessInfoV1*) {
+  return no_processes(h, count);
+}
+Return nvmlDeviceGetMPSComputeRunningProcesses_v3(abi::Device h, unsigned* count, abi::ProcessInfo*) {
+  return no_processes(h, count);
+}
+Return nvmlDeviceGetMPSComputeRunningProcesses_v2(abi::Device h, unsigned* count, abi::ProcessInfo*) {
+  return no_processes(h, count);
+}
+Return nvmlDeviceGetMPSComputeRunningProcesses(abi::Device h, unsigned* count, abi::ProcessInfoV1*) {
+  return no_processes(h, count);
+}
 
 Return nvmlDeviceGetRunningProcessDetailList(abi::Device handle, abi::ProcessDetailList* out) {
   return with_device(handle, [&](Target& t) -> Return {
@@ -105,7 +126,8 @@ Return nvmlDeviceGetUtilizationRates(abi::Device handle, abi::Utilization* out) 
   });
 }
 
-Return nvmlDeviceGetProcessUtilization(abi::Device handle, abi::ProcessUtilization* out, unsigned* count, unsigned long long newer_than_us) {
+Return nvmlDeviceGetProcessUtilization(abi::Device handle, abi::ProcessUtilization* out, unsigned* count,
+                                       unsigned long long newer_than_us) {
   return with_measured_card(handle, [&](Target& t) -> Return {
     if (count == nullptr) return abi::kInvalidArgument;
     const auto list = newest_samples(t, newer_than_us);
@@ -147,7 +169,8 @@ Return nvmlDeviceGetProcessesUtilizationInfo(abi::Device handle, abi::ProcessesU
 }
 
 // type 1: compute, 2: memory; the others are for engines that a simulated card lacks.
-Return nvmlDeviceGetSamples(abi::Device handle, int type, unsigned long long newer_than_us, int* value_type, unsigned* count, abi::Sample* out) {
+Return nvmlDeviceGetSamples(abi::Device handle, int type, unsigned long long newer_than_us, int* value_type,
+                            unsigned* count, abi::Sample* out) {
   return with_measured_card(handle, [&](Target& t) -> Return {
     if (value_type == nullptr || count == nullptr) return abi::kInvalidArgument;
     if (type != 1 && type != 2) return abi::kNotSupported;
@@ -177,9 +200,15 @@ Return nvmlDeviceGetEncoderUtilization(abi::Device handle, unsigned* percent, un
     return abi::kSuccess;
   });
 }
-Return nvmlDeviceGetDecoderUtilization(abi::Device h, unsigned* percent, unsigned* period_us) { return nvmlDeviceGetEncoderUtilization(h, percent, period_us); }
-Return nvmlDeviceGetJpgUtilization(abi::Device h, unsigned* percent, unsigned* period_us) { return nvmlDeviceGetEncoderUtilization(h, percent, period_us); }
-Return nvmlDeviceGetOfaUtilization(abi::Device h, unsigned* percent, unsigned* period_us) { return nvmlDeviceGetEncoderUtilization(h, percent, period_us); }
+Return nvmlDeviceGetDecoderUtilization(abi::Device h, unsigned* percent, unsigned* period_us) {
+  return nvmlDeviceGetEncoderUtilization(h, percent, period_us);
+}
+Return nvmlDeviceGetJpgUtilization(abi::Device h, unsigned* percent, unsigned* period_us) {
+  return nvmlDeviceGetEncoderUtilization(h, percent, period_us);
+}
+Return nvmlDeviceGetOfaUtilization(abi::Device h, unsigned* percent, unsigned* period_us) {
+  return nvmlDeviceGetEncoderUtilization(h, percent, period_us);
+}
 
 }  // extern "C"
 }  // namespace tensor_fusion::sim::nvml

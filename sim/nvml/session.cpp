@@ -36,16 +36,25 @@ Library& library() {
 
 Return from_error(const device::Error& error) {
   switch (error.code) {
-    case device::Errc::no_device: return abi::kDriverNotLoaded;
+    case device::Errc::no_device:
+      return abi::kDriverNotLoaded;
     case device::Errc::exhausted:
-    case device::Errc::out_of_memory: return abi::kInsufficientResources;
-    case device::Errc::invalid: return abi::kInvalidArgument;
-    case device::Errc::not_found: return abi::kNotFound;
-    case device::Errc::in_use: return abi::kInUse;
-    case device::Errc::not_supported: return abi::kNotSupported;
-    case device::Errc::no_permission: return abi::kNoPermission;
-    case device::Errc::lost: return abi::kGpuIsLost;
-    default: return abi::kUnknown;
+    case device::Errc::out_of_memory:
+      return abi::kInsufficientResources;
+    case device::Errc::invalid:
+      return abi::kInvalidArgument;
+    case device::Errc::not_found:
+      return abi::kNotFound;
+    case device::Errc::in_use:
+      return abi::kInUse;
+    case device::Errc::not_supported:
+      return abi::kNotSupported;
+    case device::Errc::no_permission:
+      return abi::kNoPermission;
+    case device::Errc::lost:
+      return abi::kGpuIsLost;
+    default:
+      return abi::kUnknown;
   }
 }
 
@@ -105,7 +114,8 @@ abi::ComputeInstance compute_instance_handle(unsigned device, unsigned gpu_insta
   const std::lock_guard guard(l.mutex);
   auto& slot = l.compute_instances[{device, gpu_instance, id}];
   if (!slot) {
-    slot = std::make_unique<abi::ComputeInstanceHandle>(abi::ComputeInstanceHandle{kComputeInstanceMagic, device, gpu_instance, id});
+    slot = std::make_unique<abi::ComputeInstanceHandle>(
+        abi::ComputeInstanceHandle{kComputeInstanceMagic, device, gpu_instance, id});
   }
   return slot.get();
 }
@@ -117,9 +127,11 @@ bool valid_handle(abi::Device handle) {
 }
 
 Return target_error(device::Machine& machine, abi::Device handle) {
-  if (handle == nullptr || !valid_handle(handle) || handle->device >= machine.device_count()) return abi::kInvalidArgument;
+  if (handle == nullptr || !valid_handle(handle) || handle->device >= machine.device_count())
+    return abi::kInvalidArgument;
   if (machine.lost(handle->device)) return abi::kGpuIsLost;
-  if (handle->engine != 0 && !machine.engine(handle->device * device::kEnginesPerDevice + handle->engine)) return abi::kNotFound;
+  if (handle->engine != 0 && !machine.engine(handle->device * device::kEnginesPerDevice + handle->engine))
+    return abi::kNotFound;
   return abi::kSuccess;
 }
 

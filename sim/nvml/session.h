@@ -15,7 +15,7 @@ namespace tensor_fusion::contract::nvml {
 struct DeviceHandle {
   std::uint32_t magic;
   unsigned device;
-  unsigned engine;   // within the device
+  unsigned engine;  // within the device
 };
 struct GpuInstanceHandle {
   std::uint32_t magic;
@@ -33,7 +33,7 @@ namespace tensor_fusion::sim::nvml {
 namespace abi = contract::nvml;
 using abi::Return;
 
-[[nodiscard]] Return start();   // counts
+[[nodiscard]] Return start();  // counts
 [[nodiscard]] Return stop();
 
 // The machine while initialised, else null. Holding it keeps it mapped.
@@ -49,7 +49,7 @@ using abi::Return;
 struct Target {
   device::Machine& machine;
   unsigned device;
-  unsigned engine;                       // 0: the card
+  unsigned engine;  // 0: the card
   const device::DeviceInfo& card;
   const device::Profile& profile;
   std::optional<device::ComputeInstance> mig;  // of a MIG device

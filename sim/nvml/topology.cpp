@@ -17,7 +17,9 @@ constexpr unsigned kCpusPerNode = 32;  // as Machine's cpu_list says
   return a.numa_node == b.numa_node ? abi::kTopologyNode : abi::kTopologySystem;
 }
 
-[[nodiscard]] bool linked(const device::Profile& p) { return p.link_kind != device::LinkKind::none && p.nvlink_links != 0; }
+[[nodiscard]] bool linked(const device::Profile& p) {
+  return p.link_kind != device::LinkKind::none && p.nvlink_links != 0;
+}
 [[nodiscard]] bool linked(const Target& a, const Target& b) {
   return linked(a.profile) && linked(b.profile) && a.profile.link_kind == b.profile.link_kind && a.device != b.device;
 }
@@ -69,7 +71,8 @@ Return nvmlDeviceGetTopologyCommonAncestor(abi::Device a, abi::Device b, int* ou
 
 Return nvmlDeviceGetTopologyNearestGpus(abi::Device handle, int level, unsigned* count, abi::Device* out) {
   return with_card(handle, [&](Target& t) -> Return {
-    if (count == nullptr || level < abi::kTopologyInternal || level > abi::kTopologySystem) return abi::kInvalidArgument;
+    if (count == nullptr || level < abi::kTopologyInternal || level > abi::kTopologySystem)
+      return abi::kInvalidArgument;
     std::vector<abi::Device> near;
     for (const unsigned d : enumerated()) {
       if (d != t.device && common_ancestor(t.card, t.machine.device(d)) == level) near.push_back(device_handle(d));
@@ -115,18 +118,29 @@ Return nvmlDeviceGetP2PStatus(abi::Device a, abi::Device b, int capability, int*
     const bool near = x.card.numa_node == y.card.numa_node;
     bool yes = false;
     switch (capability) {
-      case abi::kP2pNvlink: yes = linked(x, y); break;
-      case abi::kP2pAtomics: yes = linked(x, y); break;
-      case abi::kP2pPci: yes = near && x.device != y.device; break;
-      default: yes = (linked(x, y) || near) && x.device != y.device;
+      case abi::kP2pNvlink:
+        yes = linked(x, y);
+        break;
+      case abi::kP2pAtomics:
+        yes = linked(x, y);
+        break;
+      case abi::kP2pPci:
+        yes = near && x.device != y.device;
+        break;
+      default:
+        yes = (linked(x, y) || near) && x.device != y.device;
     }
-    *out = yes ? abi::kP2pOk : capability == abi::kP2pNvlink || capability == abi::kP2pAtomics ? abi::kP2pNotSupported : abi::kP2pChipset;
+    *out = yes                                                               ? abi::kP2pOk
+           : capability == abi::kP2pNvlink || capability == abi::kP2pAtomics ? abi::kP2pNotSupported
+                                                                             : abi::kP2pChipset;
     return abi::kSuccess;
   });
 }
 
 Return nvmlDeviceGetCpuAffinity(abi::Device handle, unsigned size, unsigned long* out) {
-  return with_card(handle, [&](Target& t) { return put_mask(size, out, static_cast<unsigned>(t.card.numa_node) * kCpusPerNode, kCpusPerNode); });
+  return with_card(handle, [&](Target& t) {
+    return put_mask(size, out, static_cast<unsigned>(t.card.numa_node) * kCpusPerNode, kCpusPerNode);
+  });
 }
 Return nvmlDeviceGetCpuAffinityWithinScope(abi::Device handle, unsigned size, unsigned long* out, unsigned scope) {
   if (scope > 1) return session() ? abi::kInvalidArgument : abi::kUninitialized;
@@ -137,7 +151,9 @@ Return nvmlDeviceGetMemoryAffinity(abi::Device handle, unsigned size, unsigned l
   return with_card(handle, [&](Target& t) { return put_mask(size, out, static_cast<unsigned>(t.card.numa_node), 1); });
 }
 // The node of the card's own memory: these cards' memory is no NUMA node of the host.
-Return nvmlDeviceGetNumaNodeId(abi::Device handle, unsigned*) { return with_card(handle, [](Target&) { return abi::kNotSupported; }); }
+Return nvmlDeviceGetNumaNodeId(abi::Device handle, unsigned*) {
+  return with_card(handle, [](Target&) { return abi::kNotSupported; });
+}
 
 Return nvmlDeviceGetNvLinkState(abi::Device handle, unsigned link, int* out) {
   return with_link(handle, link, [&](Target&) -> Return {
@@ -164,7 +180,9 @@ Return nvmlDeviceGetNvLinkCapability(abi::Device handle, unsigned link, int capa
 Return nvmlDeviceGetNvLinkRemoteDeviceType(abi::Device handle, unsigned link, int* out) {
   return with_link(handle, link, [&](Target& t) -> Return {
     if (out == nullptr) return abi::kInvalidArgument;
-    *out = t.profile.link_kind == device::LinkKind::nvswitch ? abi::kRemoteSwitch : link_peer(t, link) ? abi::kRemoteGpu : abi::kRemoteUnknown;
+    *out = t.profile.link_kind == device::LinkKind::nvswitch ? abi::kRemoteSwitch
+           : link_peer(t, link)                              ? abi::kRemoteGpu
+                                                             : abi::kRemoteUnknown;
     return abi::kSuccess;
   });
 }
@@ -185,8 +203,10 @@ Return nvmlDeviceGetNvLinkRemotePciInfo_v2(abi::Device handle, unsigned link, ab
     } else {
       return abi::kNotSupported;
     }
-    std::snprintf(out->bus_id_legacy, sizeof(out->bus_id_legacy), "%04X:%02X:%02X.0", out->domain & 0xffff, out->bus & 0xff, out->device & 0xff);
-    std::snprintf(out->bus_id, sizeof(out->bus_id), "%08X:%02X:%02X.0", out->domain, out->bus & 0xff, out->device & 0xff);
+    std::snprintf(out->bus_id_legacy, sizeof(out->bus_id_legacy), "%04X:%02X:%02X.0", out->domain & 0xffff,
+                  out->bus & 0xff, out->device & 0xff);
+    std::snprintf(out->bus_id, sizeof(out->bus_id), "%08X:%02X:%02X.0", out->domain, out->bus & 0xff,
+                  out->device & 0xff);
     return abi::kSuccess;
   });
 }

@@ -24,22 +24,22 @@ struct Marker {
 };
 
 struct alignas(64) ClaimProcessDevice {
-  std::atomic<std::uint64_t> ledger_bytes;      // memory this process holds, changed under ClaimDevice::lock
-  std::atomic<std::uint64_t> launched_ns;       // estimated device time of all launches let through, before any scale
-  std::atomic<std::uint64_t> completed_ns;      // of those known to be complete
-  std::atomic<std::uint64_t> launches;          // number let through
-  std::atomic<std::uint64_t> held_launches;     // number that had to wait
-  std::atomic<std::uint64_t> held_ns;           // total time they waited
-  std::atomic<std::uint32_t> blocked;           // threads waiting at the gate now
-  std::atomic<std::uint32_t> contexts;          // live contexts
-  std::atomic<std::uint32_t> streams;           // streams with work outstanding, 0 when idle
-  std::atomic<std::uint32_t> settle_request;    // asks the hypervisor to read NVML now; answered in GrantDevice::settled
-  std::atomic<std::uint64_t> wanted_since_ns;   // when the present stretch of wanting the device began, 0 = not wanting
-  std::atomic<std::uint64_t> progress_ns;       // predicted end of all outstanding work (monotonic)
-  std::atomic<std::uint64_t> marker_count;      // markers ever written; markers[n % kMarkers] is the n-th
-  std::atomic<std::uint64_t> gap_ns;            // usual pause between the end of its work and its next launch
-  std::atomic<std::uint64_t> measured_ns;       // device time between markers, ever
-  std::atomic<std::uint64_t> open_since_ns;     // no marker still to come starts before this; 0 = none is to come
+  std::atomic<std::uint64_t> ledger_bytes;     // memory this process holds, changed under ClaimDevice::lock
+  std::atomic<std::uint64_t> launched_ns;      // estimated device time of all launches let through, before any scale
+  std::atomic<std::uint64_t> completed_ns;     // of those known to be complete
+  std::atomic<std::uint64_t> launches;         // number let through
+  std::atomic<std::uint64_t> held_launches;    // number that had to wait
+  std::atomic<std::uint64_t> held_ns;          // total time they waited
+  std::atomic<std::uint32_t> blocked;          // threads waiting at the gate now
+  std::atomic<std::uint32_t> contexts;         // live contexts
+  std::atomic<std::uint32_t> streams;          // streams with work outstanding, 0 when idle
+  std::atomic<std::uint32_t> settle_request;   // asks the hypervisor to read NVML now; answered in GrantDevice::settled
+  std::atomic<std::uint64_t> wanted_since_ns;  // when the present stretch of wanting the device began, 0 = not wanting
+  std::atomic<std::uint64_t> progress_ns;      // predicted end of all outstanding work (monotonic)
+  std::atomic<std::uint64_t> marker_count;     // markers ever written; markers[n % kMarkers] is the n-th
+  std::atomic<std::uint64_t> gap_ns;           // usual pause between the end of its work and its next launch
+  std::atomic<std::uint64_t> measured_ns;      // device time between markers, ever
+  std::atomic<std::uint64_t> open_since_ns;    // no marker still to come starts before this; 0 = none is to come
   std::byte reserved[136];
   Marker markers[kMarkers];
 };
@@ -47,38 +47,38 @@ static_assert(sizeof(ClaimProcessDevice) == 1024);
 
 enum ClaimProcessState : std::uint32_t {
   kSlotFree = 0,
-  kSlotClaimed = 1,   // taken, still being filled
+  kSlotClaimed = 1,  // taken, still being filled
   kSlotLive = 2,
-  kSlotReaping = 3,   // the hypervisor is returning what a dead process held
+  kSlotReaping = 3,  // the hypervisor is returning what a dead process held
 };
 
 // Bits of ClaimProcess::flags: what the limiter noticed about its own process.
 enum ClaimProcessFlags : std::uint32_t {
-  kFlagNamespace = 1u << 0,   // dlmopen was asked for a new namespace, where this limiter is not
-  kFlagDeepBind = 1u << 1,    // RTLD_DEEPBIND was asked for, and left out
+  kFlagNamespace = 1u << 0,     // dlmopen was asked for a new namespace, where this limiter is not
+  kFlagDeepBind = 1u << 1,      // RTLD_DEEPBIND was asked for, and left out
   kFlagSecondDriver = 1u << 2,  // a second copy of libcuda answers in this process
-  kFlagDoorOpen = 1u << 3,    // the self-test found a front door that does not lead to the hooks
-  kFlagForked = 1u << 4,      // a child of fork that came back to CUDA
+  kFlagDoorOpen = 1u << 3,      // the self-test found a front door that does not lead to the hooks
+  kFlagForked = 1u << 4,        // a child of fork that came back to CUDA
 };
 
 struct alignas(64) ClaimProcess {
   std::atomic<std::uint32_t> state;
-  std::atomic<std::uint32_t> pid;              // as the process names itself
-  std::atomic<std::uint64_t> start_ticks;      // field 22 of /proc/<pid>/stat: tells a reused pid
-  std::atomic<std::uint64_t> self_test;        // bit n: front door n answers with our hook (limiter's own numbering)
+  std::atomic<std::uint32_t> pid;          // as the process names itself
+  std::atomic<std::uint64_t> start_ticks;  // field 22 of /proc/<pid>/stat: tells a reused pid
+  std::atomic<std::uint64_t> self_test;    // bit n: front door n answers with our hook (limiter's own numbering)
   std::atomic<std::uint32_t> limiter_version;
   std::atomic<std::uint32_t> flags;
-  std::atomic<std::uint64_t> pid_namespace;    // inode of /proc/self/ns/pid: pids compare only within one; 0 = unknown
+  std::atomic<std::uint64_t> pid_namespace;  // inode of /proc/self/ns/pid: pids compare only within one; 0 = unknown
   std::byte reserved[88];
   ClaimProcessDevice devices[kMaxDevices];
 };
 static_assert(sizeof(ClaimProcess) == 128 + 1024 * kMaxDevices);
 
-// How a device's totals change. Whoever changes ledger_bytes or used_bytes holds `lock`, and waits for it a bounded time
-// only: a holder that has died, or has not let go for seconds, loses it to a waiter, who then sets used_bytes to the sum
-// of ledger_bytes over the slots in kSlotLive. A dead process's slot is returned by anyone: state kSlotLive -> kSlotReaping
-// (compare and swap), the sum again under the lock of every device, then kSlotReaping -> kSlotFree. Each step may be
-// repeated by another after a crash.
+// How a device's totals change. Whoever changes ledger_bytes or used_bytes holds `lock`, and waits for it a bounded
+// time only: a holder that has died, or has not let go for seconds, loses it to a waiter, who then sets used_bytes to
+// the sum of ledger_bytes over the slots in kSlotLive. A dead process's slot is returned by anyone: state kSlotLive ->
+// kSlotReaping (compare and swap), the sum again under the lock of every device, then kSlotReaping -> kSlotFree. Each
+// step may be repeated by another after a crash.
 inline constexpr std::uint32_t kLockWaiters = 1u << 31;
 inline constexpr std::uint32_t kHypervisorHolder = kMaxProcesses + 1;  // the hypervisor's name as a holder
 
@@ -87,7 +87,7 @@ struct alignas(64) ClaimDevice {
   std::atomic<std::uint32_t> repairs;     // times the lock was taken over from a dead holder
   std::atomic<std::uint64_t> used_bytes;  // the tenant's total: equals the sum over live slots whenever lock is free
   std::atomic<std::uint64_t> peak_bytes;
-  std::atomic<std::uint64_t> refused;     // allocations refused at the limit
+  std::atomic<std::uint64_t> refused;  // allocations refused at the limit
   std::byte reserved[32];
 };
 static_assert(sizeof(ClaimDevice) == 64);

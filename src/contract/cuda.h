@@ -50,14 +50,19 @@ using CUhostFn = void (*)(void* user_data);
 using CUstreamCallback = void (*)(CUstream stream, CUresult status, void* user_data);
 using CUoccupancyB2DSize = std::size_t (*)(int block_size);
 
-struct CUuuid { unsigned char bytes[16]; };
+struct CUuuid {
+  unsigned char bytes[16];
+};
 
 struct CUdevprop {
   int maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3], sharedMemPerBlock, totalConstantMemory, SIMDWidth, memPitch,
       regsPerBlock, clockRate, textureAlign;
 };
 
-struct CUmemLocation { CUmemLocationType type; int id; };
+struct CUmemLocation {
+  CUmemLocationType type;
+  int id;
+};
 
 struct CUmemAllocationProp {
   CUmemAllocationType type;
@@ -72,7 +77,10 @@ struct CUmemAllocationProp {
   } allocFlags;
 };
 
-struct CUmemAccessDesc { CUmemLocation location; CUmemAccess_flags flags; };
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  CUmemAccess_flags flags;
+};
 
 struct CUmemPoolProps {
   CUmemAllocationType allocType;
@@ -83,7 +91,9 @@ struct CUmemPoolProps {
   unsigned short usage;
   unsigned char reserved[54];
 };
-struct CUmemPoolPtrExportData { unsigned char reserved[64]; };
+struct CUmemPoolPtrExportData {
+  unsigned char reserved[64];
+};
 
 struct CUDA_ARRAY_DESCRIPTOR {
   std::size_t Width, Height;
@@ -105,9 +115,14 @@ struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
   CUarray_format Format;
   unsigned NumChannels, Flags;
 };
-struct CUDA_ARRAY_MEMORY_REQUIREMENTS { std::size_t size, alignment; unsigned reserved[4]; };
+struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
+  std::size_t size, alignment;
+  unsigned reserved[4];
+};
 struct CUDA_ARRAY_SPARSE_PROPERTIES {
-  struct { unsigned width, height, depth; } tileExtent;
+  struct {
+    unsigned width, height, depth;
+  } tileExtent;
   unsigned miptailFirstLevel;
   unsigned long long miptailSize;
   unsigned flags, reserved[4];
@@ -170,13 +185,24 @@ struct CUmemcpyAttributes {
 struct CUmemcpy3DOperand {
   int type;  // 1 pointer, 2 array
   union {
-    struct { CUdeviceptr ptr; std::size_t rowLength, layerHeight; CUmemLocation locHint; } ptr;
-    struct { CUarray array; struct { std::size_t x, y, z; } offset; } array;
+    struct {
+      CUdeviceptr ptr;
+      std::size_t rowLength, layerHeight;
+      CUmemLocation locHint;
+    } ptr;
+    struct {
+      CUarray array;
+      struct {
+        std::size_t x, y, z;
+      } offset;
+    } array;
   } op;
 };
 struct CUDA_MEMCPY3D_BATCH_OP {
   CUmemcpy3DOperand src, dst;
-  struct { std::size_t width, height, depth; } extent;
+  struct {
+    std::size_t width, height, depth;
+  } extent;
   int srcAccessOrder;
   unsigned flags;
 };
@@ -185,10 +211,19 @@ union CUlaunchAttributeValue {
   char pad[64];
   int cooperative;
   int priority;
-  struct { unsigned x, y, z; } clusterDim;
+  struct {
+    unsigned x, y, z;
+  } clusterDim;
   int programmaticStreamSerializationAllowed;
-  struct { CUevent event; int flags; int triggerAtBlockStart; } programmaticEvent;
-  struct { CUevent event; int flags; } launchCompletionEvent;
+  struct {
+    CUevent event;
+    int flags;
+    int triggerAtBlockStart;
+  } programmaticEvent;
+  struct {
+    CUevent event;
+    int flags;
+  } launchCompletionEvent;
   unsigned sharedMemCarveout;
   std::uint64_t word;
 };
@@ -215,11 +250,17 @@ union CUstreamBatchMemOpParams {
   struct {
     CUstreamBatchMemOpType operation;
     CUdeviceptr address;
-    union { std::uint32_t value; std::uint64_t value64; };
+    union {
+      std::uint32_t value;
+      std::uint64_t value64;
+    };
     unsigned flags;
     CUdeviceptr alias;
   } value;  // wait or write, 32 or 64 bits
-  struct { CUstreamBatchMemOpType operation; unsigned flags; } flush;
+  struct {
+    CUstreamBatchMemOpType operation;
+    unsigned flags;
+  } flush;
   std::uint64_t pad[6];
 };
 
@@ -250,7 +291,10 @@ struct CUDA_MEMSET_NODE_PARAMS_v2 {
   std::size_t width, height;
   CUcontext ctx;
 };
-struct CUDA_HOST_NODE_PARAMS { CUhostFn fn; void* userData; };
+struct CUDA_HOST_NODE_PARAMS {
+  CUhostFn fn;
+  void* userData;
+};
 struct CUDA_MEMCPY_NODE_PARAMS {
   int flags, reserved;
   CUcontext copyCtx;
@@ -262,9 +306,15 @@ struct CUDA_MEM_ALLOC_NODE_PARAMS {
   std::size_t accessDescCount, bytesize;
   CUdeviceptr dptr;
 };
-struct CUDA_MEM_FREE_NODE_PARAMS { CUdeviceptr dptr; };
-struct CUDA_CHILD_GRAPH_NODE_PARAMS { CUgraph graph; };
-struct CUDA_EVENT_NODE_PARAMS { CUevent event; };
+struct CUDA_MEM_FREE_NODE_PARAMS {
+  CUdeviceptr dptr;
+};
+struct CUDA_CHILD_GRAPH_NODE_PARAMS {
+  CUgraph graph;
+};
+struct CUDA_EVENT_NODE_PARAMS {
+  CUevent event;
+};
 struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
   CUcontext ctx;
   unsigned count;
@@ -288,7 +338,9 @@ struct CUgraphNodeParams {
   };
   long long reserved2;
 };
-struct CUgraphEdgeData { unsigned char from_port, to_port, type, reserved[5]; };
+struct CUgraphEdgeData {
+  unsigned char from_port, to_port, type, reserved[5];
+};
 struct CUDA_GRAPH_INSTANTIATE_PARAMS {
   std::uint64_t flags;
   CUstream hUploadStream;
@@ -300,23 +352,50 @@ struct CUgraphExecUpdateResultInfo {
   CUgraphNode errorNode, errorFromNode;
 };
 
-struct CUipcMemHandle { char reserved[64]; };
-struct CUipcEventHandle { char reserved[64]; };
+struct CUipcMemHandle {
+  char reserved[64];
+};
+struct CUipcEventHandle {
+  char reserved[64];
+};
 
-struct CUexecAffinityParam { int type; union { unsigned smCount; } param; };
-struct CUctxCreateParams { CUexecAffinityParam* execAffinityParams; int numExecAffinityParams; void* cigParams; };
+struct CUexecAffinityParam {
+  int type;
+  union {
+    unsigned smCount;
+  } param;
+};
+struct CUctxCreateParams {
+  CUexecAffinityParam* execAffinityParams;
+  int numExecAffinityParams;
+  void* cigParams;
+};
 
 struct CUDA_RESOURCE_DESC {
   int resType;
-  union { int reserved[32]; std::uint64_t word; } res;
+  union {
+    int reserved[32];
+    std::uint64_t word;
+  } res;
   unsigned flags;
 };
-struct alignas(64) CUtensorMap { std::uint64_t opaque[16]; };
+struct alignas(64) CUtensorMap {
+  std::uint64_t opaque[16];
+};
 
-struct CUcheckpointLockArgs { unsigned timeoutMs, reserved0; std::uint64_t reserved1[7]; };
-struct CUcheckpointCheckpointArgs { std::uint64_t reserved[8]; };
-struct CUcheckpointRestoreArgs { std::uint64_t reserved[8]; };
-struct CUcheckpointUnlockArgs { std::uint64_t reserved[8]; };
+struct CUcheckpointLockArgs {
+  unsigned timeoutMs, reserved0;
+  std::uint64_t reserved1[7];
+};
+struct CUcheckpointCheckpointArgs {
+  std::uint64_t reserved[8];
+};
+struct CUcheckpointRestoreArgs {
+  std::uint64_t reserved[8];
+};
+struct CUcheckpointUnlockArgs {
+  std::uint64_t reserved[8];
+};
 
 static_assert(sizeof(CUdevprop) == 56 && sizeof(CUmemLocation) == 8 && sizeof(CUmemAccessDesc) == 12);
 static_assert(sizeof(CUmemAllocationProp) == 32 && offsetof(CUmemAllocationProp, location) == 8);
@@ -328,7 +407,8 @@ static_assert(sizeof(CUDA_MEMCPY2D) == 128 && offsetof(CUDA_MEMCPY2D, dstMemoryT
 static_assert(sizeof(CUDA_MEMCPY3D) == 200 && offsetof(CUDA_MEMCPY3D, dstMemoryType) == 120);
 static_assert(sizeof(CUDA_MEMCPY3D_PEER) == 200 && offsetof(CUDA_MEMCPY3D_PEER, dstContext) == 152);
 static_assert(sizeof(CUmemcpyAttributes) == 24 && sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112);
-static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56 && offsetof(CUlaunchConfig, hStream) == 32);
+static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56 &&
+              offsetof(CUlaunchConfig, hStream) == 32);
 static_assert(sizeof(CUDA_LAUNCH_PARAMS) == 56 && sizeof(CUstreamBatchMemOpParams) == 48);
 static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v1) == 56 && sizeof(CUDA_KERNEL_NODE_PARAMS) == 72);
 static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40 && sizeof(CUDA_MEMSET_NODE_PARAMS_v2) == 48);

@@ -1,6 +1,6 @@
 #pragma once
-// Numbers of the CUDA driver ABI: result codes, attributes, flags. Declared by hand from public documentation; the names
-// are the API's own, so that a reader can look them up. Only what this project answers or reads is named.
+// Numbers of the CUDA driver ABI: result codes, attributes, flags. Declared by hand from public documentation; the
+// names are the API's own, so that a reader can look them up. Only what this project answers or reads is named.
 #include <cstdint>
 
 namespace tensor_fusion::cuda {
@@ -318,7 +318,11 @@ enum CUpointer_attribute : int {
   CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
 };
 
-enum CUmemAllocationType : int { CU_MEM_ALLOCATION_TYPE_INVALID = 0, CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_ALLOCATION_TYPE_MANAGED = 2 };
+enum CUmemAllocationType : int {
+  CU_MEM_ALLOCATION_TYPE_INVALID = 0,
+  CU_MEM_ALLOCATION_TYPE_PINNED = 1,
+  CU_MEM_ALLOCATION_TYPE_MANAGED = 2
+};
 enum CUmemLocationType : int {
   CU_MEM_LOCATION_TYPE_INVALID = 0,
   CU_MEM_LOCATION_TYPE_DEVICE = 1,
@@ -338,7 +342,10 @@ enum CUmemAccess_flags : int {
   CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
 };
-enum CUmemAllocationGranularity_flags : int { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1 };
+enum CUmemAllocationGranularity_flags : int {
+  CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
+  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1
+};
 enum CUmemPool_attribute : int {
   CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
   CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,

@@ -1,7 +1,7 @@
 #pragma once
 // Every symbol of the CUDA driver library that we answer, in one table: the name a program asks for, the name that is
-// exported, the CUDA version (1000 * major + 10 * minor) that brought this variant, and which default stream it means by
-// stream 0. The simulated driver answers cuGetProcAddress from it; the limiter finds its hooks with it.
+// exported, the CUDA version (1000 * major + 10 * minor) that brought this variant, and which default stream it means
+// by stream 0. The simulated driver answers cuGetProcAddress from it; the limiter finds its hooks with it.
 //
 // TF_CUDA_SYMBOLS(PLAIN, STREAM, BLOCKING) expands to one entry per exported variant:
 //   PLAIN(base, exported, version)                     one symbol
@@ -595,7 +595,7 @@
   PLAIN(cuCheckpointProcessRestore, cuCheckpointProcessRestore, 12080)                                                     \
   PLAIN(cuCheckpointProcessUnlock, cuCheckpointProcessUnlock, 12080)                                                       \
   PLAIN(cuCheckpointProcessGetState, cuCheckpointProcessGetState, 12080)                                                   \
-  PLAIN(cuCheckpointProcessGetRestoreThreadId, cuCheckpointProcessGetRestoreThreadId, 12080)                              
+  PLAIN(cuCheckpointProcessGetRestoreThreadId, cuCheckpointProcessGetRestoreThreadId, 12080)
 
 // clang-format on
 

@@ -11,10 +11,10 @@ namespace tensor_fusion::contract {
 
 inline constexpr std::uint64_t kGrantMagic = 0x31544e4152474654;  // "TFGRANT1", little-endian
 inline constexpr std::uint32_t kGrantAbi = 1;
-inline constexpr std::size_t kMaxDevices = 16;           // GPUs one tenant may hold; larger than any single host's count today
+inline constexpr std::size_t kMaxDevices = 16;  // GPUs one tenant may hold; larger than any single host's count today
 inline constexpr std::size_t kMaxListedProcesses = 1024;  // as many as NVML lists for one device
-inline constexpr std::size_t kUuidLength = 64;           // "GPU-…" or "MIG-…", NUL-terminated, lower-case hex
-inline constexpr std::uint32_t kWholeShare = 10000;      // shares are basis points of one device's time
+inline constexpr std::size_t kUuidLength = 64;            // "GPU-…" or "MIG-…", NUL-terminated, lower-case hex
+inline constexpr std::uint32_t kWholeShare = 10000;       // shares are basis points of one device's time
 
 // Where a tenant finds its pages: bound here in its mount namespace, or else named by the environment variable.
 inline constexpr const char* kSlicePath = "/run/tensor-fusion/slice";
@@ -31,10 +31,10 @@ enum GrantDeviceFlags : std::uint32_t {
 
 // Bits of GrantDevice::gate. A tenant rings the bell when it wants the device and kGateKnown is clear.
 enum GateBits : std::uint32_t {
-  kGateAdmitted = 1u << 0,  // launches pass, up to window_ns ahead
-  kGateKnown = 1u << 1,     // the hypervisor already counts this tenant as wanting the device
-  kGateContended = 1u << 2, // others wait: a tenant that usually pauses after a synchronisation rings before it
-  kGateStep = 1u << 3,      // what one change adds
+  kGateAdmitted = 1u << 0,   // launches pass, up to window_ns ahead
+  kGateKnown = 1u << 1,      // the hypervisor already counts this tenant as wanting the device
+  kGateContended = 1u << 2,  // others wait: a tenant that usually pauses after a synchronisation rings before it
+  kGateStep = 1u << 3,       // what one change adds
 };
 
 struct alignas(64) GrantDevice {
@@ -66,12 +66,12 @@ struct ListedProcess {
 struct alignas(4096) GrantPage {
   std::uint64_t magic;
   std::uint32_t abi;
-  std::uint32_t size_bytes;  // sizeof(GrantPage) of the writer
+  std::uint32_t size_bytes;                 // sizeof(GrantPage) of the writer
   std::atomic<std::uint64_t> heartbeat_ns;  // written at least every kHeartbeatPeriod
   std::atomic<std::uint32_t> generation;    // changes with every change of limits
   std::atomic<std::uint32_t> device_count;
   char tenant[64];
-  std::atomic<std::uint32_t> closed;  // the tenant has been removed: refuse new work with a clear error
+  std::atomic<std::uint32_t> closed;            // the tenant has been removed: refuse new work with a clear error
   std::atomic<std::uint32_t> process_sequence;  // odd while `processes` changes
   std::atomic<std::uint32_t> process_count;
   std::byte reserved[148];

@@ -53,14 +53,18 @@ inline constexpr std::uint32_t version_word(unsigned version) {
   return static_cast<std::uint32_t>(sizeof(T)) | (version << 24);
 }
 
-inline constexpr unsigned kNoInstance = 0xffffffff;      // gpuInstanceId, computeInstanceId of a whole card
+inline constexpr unsigned kNoInstance = 0xffffffff;  // gpuInstanceId, computeInstanceId of a whole card
 inline constexpr unsigned kUuidBuffer = 80, kUuidBufferV2 = 96;
 inline constexpr unsigned kNameBuffer = 64, kNameBufferV2 = 96;
 inline constexpr unsigned kMaxLinks = 18;
 inline constexpr std::uint64_t kValueNotAvailable = ~std::uint64_t{0};
 
 enum Topology : int {
-  kTopologyInternal = 0, kTopologySingle = 10, kTopologyMultiple = 20, kTopologyHostBridge = 30, kTopologyNode = 40,
+  kTopologyInternal = 0,
+  kTopologySingle = 10,
+  kTopologyMultiple = 20,
+  kTopologyHostBridge = 30,
+  kTopologyNode = 40,
   kTopologySystem = 50,
 };
 enum P2pCapability : int { kP2pRead = 0, kP2pWrite = 1, kP2pNvlink = 2, kP2pAtomics = 3, kP2pPci = 4 };
@@ -73,10 +77,25 @@ inline constexpr std::uint64_t kEventSingleBitEcc = 0x1, kEventDoubleBitEcc = 0x
 
 // Field ids of DeviceGetFieldValues.
 enum Field : unsigned {
-  kFieldEnergyMj = 83, kFieldNvlinkSpeedCommon = 90, kFieldNvlinkCount = 91, kFieldPcieReplay = 94, kFieldNvlinkSpeed = 164,
-  kFieldNvlinkState = 165, kFieldNvlinkVersion = 166, kFieldC2cCount = 170, kFieldPowerAverage = 185, kFieldPowerInstant = 186,
+  kFieldEnergyMj = 83,
+  kFieldNvlinkSpeedCommon = 90,
+  kFieldNvlinkCount = 91,
+  kFieldPcieReplay = 94,
+  kFieldNvlinkSpeed = 164,
+  kFieldNvlinkState = 165,
+  kFieldNvlinkVersion = 166,
+  kFieldC2cCount = 170,
+  kFieldPowerAverage = 185,
+  kFieldPowerInstant = 186,
 };
-enum ValueType : int { kDouble = 0, kUnsignedInt = 1, kUnsignedLong = 2, kUnsignedLongLong = 3, kSignedLongLong = 4, kSignedInt = 5 };
+enum ValueType : int {
+  kDouble = 0,
+  kUnsignedInt = 1,
+  kUnsignedLong = 2,
+  kUnsignedLongLong = 3,
+  kSignedLongLong = 4,
+  kSignedInt = 5
+};
 
 // MIG profile constants that enumerate GPU instance profiles; the id that creates one is in the profile's info.
 inline constexpr unsigned kGpuInstanceProfiles = 0x12;
@@ -85,9 +104,9 @@ inline constexpr unsigned kComputeInstanceProfiles = 0x9;
 struct PciInfo {
   char bus_id_legacy[16];
   unsigned domain, bus, device;
-  unsigned pci_device_id;     // device << 16 | vendor
+  unsigned pci_device_id;  // device << 16 | vendor
   unsigned pci_subsystem_id;
-  char bus_id[32];            // eight-digit upper-case domain
+  char bus_id[32];  // eight-digit upper-case domain
 };
 static_assert(sizeof(PciInfo) == 68);
 

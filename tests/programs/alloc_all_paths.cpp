@@ -17,7 +17,9 @@ struct Held {
 };
 using Take = std::function<CUresult(Held&)>;
 
-std::size_t granular(std::size_t bytes) { return (bytes + (std::size_t{2} << 20) - 1) / (std::size_t{2} << 20) * (std::size_t{2} << 20); }
+std::size_t granular(std::size_t bytes) {
+  return (bytes + (std::size_t{2} << 20) - 1) / (std::size_t{2} << 20) * (std::size_t{2} << 20);
+}
 
 CUmemPoolProps pool_properties() {
   CUmemPoolProps properties{};
@@ -71,20 +73,23 @@ std::vector<std::pair<const char*, Take>> paths(Driver& d, std::size_t bytes) {
   };
   const std::size_t side = 1024, rows = bytes / (side * 4) != 0 ? bytes / (side * 4) : 1;
   return {
-      {"cuMemAlloc", [&d, bytes](Held& held) {
+      {"cuMemAlloc",
+       [&d, bytes](Held& held) {
          CUdeviceptr p = 0;
          const CUresult result = d.cuMemAlloc_v2(&p, bytes);
          if (result == CUDA_SUCCESS) held.give = [&d, p] { return d.cuMemFree_v2(p); };
          return result;
        }},
-      {"cuMemAllocPitch", [&d, rows](Held& held) {
+      {"cuMemAllocPitch",
+       [&d, rows](Held& held) {
          CUdeviceptr p = 0;
          std::size_t pitch = 0;
          const CUresult result = d.cuMemAllocPitch_v2(&p, &pitch, 4096, rows, 4);
          if (result == CUDA_SUCCESS) held.give = [&d, p] { return d.cuMemFree_v2(p); };
          return result;
        }},
-      {"cuMemAllocManaged", [&d, bytes](Held& held) {
+      {"cuMemAllocManaged",
+       [&d, bytes](Held& held) {
          CUdeviceptr p = 0;
          const CUresult result = d.cuMemAllocManaged(&p, bytes, CU_MEM_ATTACH_GLOBAL);
          if (result == CUDA_SUCCESS) held.give = [&d, p] { return d.cuMemFree_v2(p); };
@@ -94,7 +99,8 @@ std::vector<std::pair<const char*, Take>> paths(Driver& d, std::size_t bytes) {
       {"cuMemAllocAsync_ptsz", async(d.cuMemAllocAsync_ptsz, d.cuMemFreeAsync_ptsz)},
       {"cuMemAllocFromPoolAsync", from_pool(d.cuMemAllocFromPoolAsync, d.cuMemFreeAsync)},
       {"cuMemAllocFromPoolAsync_ptsz", from_pool(d.cuMemAllocFromPoolAsync_ptsz, d.cuMemFreeAsync_ptsz)},
-      {"cuMemCreate", [&d, bytes](Held& held) {
+      {"cuMemCreate",
+       [&d, bytes](Held& held) {
          CUmemAllocationProp properties{};
          properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
          properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
@@ -113,7 +119,8 @@ std::vector<std::pair<const char*, Take>> paths(Driver& d, std::size_t bytes) {
          };
          return result;
        }},
-      {"cuMemCreate_host", [&d, bytes](Held& held) {
+      {"cuMemCreate_host",
+       [&d, bytes](Held& held) {
          CUmemAllocationProp properties{};
          properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
          properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
@@ -123,15 +130,18 @@ std::vector<std::pair<const char*, Take>> paths(Driver& d, std::size_t bytes) {
          return result;
        }},
       {"cuArrayCreate", array(d.cuArrayCreate_v2, CUDA_ARRAY_DESCRIPTOR{side, rows, CU_AD_FORMAT_FLOAT, 1})},
-      {"cuArray3DCreate", array(d.cuArray3DCreate_v2, CUDA_ARRAY3D_DESCRIPTOR{side, rows, 1, CU_AD_FORMAT_FLOAT, 1, 0})},
-      {"cuMipmappedArrayCreate", [&d, rows](Held& held) {
+      {"cuArray3DCreate",
+       array(d.cuArray3DCreate_v2, CUDA_ARRAY3D_DESCRIPTOR{side, rows, 1, CU_AD_FORMAT_FLOAT, 1, 0})},
+      {"cuMipmappedArrayCreate",
+       [&d, rows](Held& held) {
          const CUDA_ARRAY3D_DESCRIPTOR shape{1024, rows, 0, CU_AD_FORMAT_FLOAT, 1, 0};
          CUmipmappedArray a = nullptr;
          const CUresult result = d.cuMipmappedArrayCreate(&a, &shape, 3);
          if (result == CUDA_SUCCESS) held.give = [&d, a] { return d.cuMipmappedArrayDestroy(a); };
          return result;
        }},
-      {"cuModuleGlobal", [&d, bytes](Held& held) {
+      {"cuModuleGlobal",
+       [&d, bytes](Held& held) {
          const std::string text = ".version 6.3\n.target sm_70\n.address_size 64\n.visible .global .align 8 .b8 pool[" +
                                   std::to_string(bytes) + "];\n.visible .entry nothing()\n{\n  ret;\n}\n";
          CUmodule module = nullptr;
@@ -139,7 +149,8 @@ std::vector<std::pair<const char*, Take>> paths(Driver& d, std::size_t bytes) {
          if (result == CUDA_SUCCESS) held.give = [&d, module] { return d.cuModuleUnload(module); };
          return result;
        }},
-      {"cuGraphAddMemAllocNode", [&d, bytes](Held& held) {
+      {"cuGraphAddMemAllocNode",
+       [&d, bytes](Held& held) {
          CUgraph graph = nullptr;
          if (const CUresult r = d.cuGraphCreate(&graph, 0); r != CUDA_SUCCESS) return r;
          CUDA_MEM_ALLOC_NODE_PARAMS params{};
@@ -159,7 +170,8 @@ std::vector<std::pair<const char*, Take>> paths(Driver& d, std::size_t bytes) {
          };
          return result;
        }},
-      {"cuCtxCreate", [&d](Held& held) {
+      {"cuCtxCreate",
+       [&d](Held& held) {
          CUcontext before = nullptr, made = nullptr;
          d.cuCtxGetCurrent(&before);
          const CUresult result = d.cuCtxCreate_v2(&made, 0, 0);
@@ -185,11 +197,16 @@ int main(int argc, char** argv) {
   bool keep = false, list = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--path" && i + 1 < argc) only = argv[++i];
-    else if (word == "--bytes" && i + 1 < argc) bytes = std::strtoull(argv[++i], nullptr, 10);
-    else if (word == "--keep") keep = true;  // holds everything until the end: for limits over several paths
-    else if (word == "--list") list = true;
-    else return std::fprintf(stderr, "usage: alloc_all_paths [--path NAME] [--bytes N] [--keep] [--list]\n"), 2;
+    if (word == "--path" && i + 1 < argc)
+      only = argv[++i];
+    else if (word == "--bytes" && i + 1 < argc)
+      bytes = std::strtoull(argv[++i], nullptr, 10);
+    else if (word == "--keep")
+      keep = true;  // holds everything until the end: for limits over several paths
+    else if (word == "--list")
+      list = true;
+    else
+      return std::fprintf(stderr, "usage: alloc_all_paths [--path NAME] [--bytes N] [--keep] [--list]\n"), 2;
   }
   Driver d;
   if (d.library == nullptr || d.cuInit(0) != CUDA_SUCCESS) return std::fprintf(stderr, "no CUDA device here\n"), 77;
@@ -208,11 +225,17 @@ int main(int argc, char** argv) {
     const CUresult result = take(held);
     const long long during = used(d);
     CUresult given = CUDA_SUCCESS;
-    if (keep) kept.push_back(std::move(held));
-    else if (held.give) given = held.give();
+    if (keep)
+      kept.push_back(std::move(held));
+    else if (held.give)
+      given = held.give();
     const long long after = used(d);
-    Line(name, d.name_of(result)).number("held_bytes", during - before).number("left_bytes", after - before).number("give", given);
-    good = good && (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY) && given == CUDA_SUCCESS && (keep || after == before);
+    Line(name, d.name_of(result))
+        .number("held_bytes", during - before)
+        .number("left_bytes", after - before)
+        .number("give", given);
+    good = good && (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY) && given == CUDA_SUCCESS &&
+           (keep || after == before);
   }
   for (auto it = kept.rbegin(); it != kept.rend(); ++it)
     if (it->give && it->give() != CUDA_SUCCESS) good = false;

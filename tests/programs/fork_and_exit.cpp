@@ -1,6 +1,6 @@
-// CUDA cannot be used in a child forked after cuInit: every call there says so, and the parent goes on. At the end calls
-// are made while the process is being torn down, after static destructors of this program, as runtime libraries do.
-// Exit 0: all as it should be.
+// CUDA cannot be used in a child forked after cuInit: every call there says so, and the parent goes on. At the end
+// calls are made while the process is being torn down, after static destructors of this program, as runtime libraries
+// do. Exit 0: all as it should be.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +30,8 @@ int main() {
   CUcontext context = nullptr;
   if (d.library == nullptr) return driver = nullptr, std::fprintf(stderr, "no libcuda.so.1 here\n"), 77;
   int count = 0;
-  if (d.cuDeviceGetCount(&count) != CUDA_ERROR_NOT_INITIALIZED) return std::fprintf(stderr, "usable before cuInit\n"), 1;
+  if (d.cuDeviceGetCount(&count) != CUDA_ERROR_NOT_INITIALIZED)
+    return std::fprintf(stderr, "usable before cuInit\n"), 1;
   if (d.cuInit(0) != CUDA_SUCCESS) return driver = nullptr, std::fprintf(stderr, "no CUDA device here\n"), 77;
   if (d.cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS || d.cuCtxSetCurrent(context) != CUDA_SUCCESS ||
       d.cuModuleLoadData(&module, kKernels) != CUDA_SUCCESS)
@@ -38,7 +39,8 @@ int main() {
   const pid_t pid = ::fork();
   if (pid == 0) {
     CUdeviceptr p = 0;
-    const bool refused = d.cuMemAlloc_v2(&p, 4) == CUDA_ERROR_NOT_INITIALIZED && d.cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
+    const bool refused = d.cuMemAlloc_v2(&p, 4) == CUDA_ERROR_NOT_INITIALIZED &&
+                         d.cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
                          d.cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED;
     ::_exit(refused ? 0 : 1);
   }

@@ -1,5 +1,5 @@
-// Memory and an event shared between two processes: the child opens what the parent made, waits for the parent's event in
-// its own stream, adds to the shared word, and the parent sees it. Exit 0: all as it should be.
+// Memory and an event shared between two processes: the child opens what the parent made, waits for the parent's event
+// in its own stream, adds to the shared word, and the parent sees it. Exit 0: all as it should be.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,12 +14,12 @@ struct Message {
   CUipcEventHandle event;
 };
 
-#define MUST(call)                                                                                        \
-  do {                                                                                                    \
-    if (const CUresult r = (call); r != CUDA_SUCCESS) {                                                   \
-      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, d.name_of(r).c_str());           \
-      return 1;                                                                                           \
-    }                                                                                                     \
+#define MUST(call)                                                                              \
+  do {                                                                                          \
+    if (const CUresult r = (call); r != CUDA_SUCCESS) {                                         \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, d.name_of(r).c_str()); \
+      return 1;                                                                                 \
+    }                                                                                           \
   } while (false)
 
 int child(int in) {
@@ -35,7 +35,8 @@ int child(int in) {
   MUST(d.cuIpcOpenMemHandle_v2(&word, message.memory, 1));
   MUST(d.cuIpcOpenMemHandle_v2(&again, message.memory, 1));
   MUST(d.cuMemGetInfo_v2(&free_after, &total));
-  if (word != again || free_before != free_after) return std::fprintf(stderr, "opened twice or charged to the opener\n"), 1;
+  if (word != again || free_before != free_after)
+    return std::fprintf(stderr, "opened twice or charged to the opener\n"), 1;
   CUevent event = nullptr;
   MUST(d.cuIpcOpenEventHandle(&event, message.event));
   CUmodule module = nullptr;
@@ -85,13 +86,16 @@ int main() {
   MUST(d.cuMemsetD32_v2(word, 1000, 1));
   MUST(d.cuEventRecord(event, nullptr));
   CUdeviceptr own = 0;
-  if (d.cuIpcOpenMemHandle_v2(&own, message.memory, 1) == CUDA_SUCCESS) return std::fprintf(stderr, "a process opened its own handle\n"), 1;
+  if (d.cuIpcOpenMemHandle_v2(&own, message.memory, 1) == CUDA_SUCCESS)
+    return std::fprintf(stderr, "a process opened its own handle\n"), 1;
   if (::write(pipe[1], &message, sizeof message) != static_cast<ssize_t>(sizeof message)) return 1;
   int status = 0;
   ::waitpid(pid, &status, 0);
   std::uint32_t value = 0;
   MUST(d.cuMemcpyDtoH_v2(&value, word, 4));
   const bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0 && value == 1032;
-  Line("ipc", good ? "ok" : "wrong").number("value", value).number("child", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  Line("ipc", good ? "ok" : "wrong")
+      .number("value", value)
+      .number("child", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
   return good ? 0 : 1;
 }

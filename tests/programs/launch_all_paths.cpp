@@ -31,7 +31,8 @@ CUresult captured(Driver& d, Target& t, const std::function<CUresult(CUgraphExec
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
   CUresult result = d.cuStreamBeginCapture_v2(t.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-  if (result == CUDA_SUCCESS) result = d.cuLaunchKernel(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t), nullptr);
+  if (result == CUDA_SUCCESS)
+    result = d.cuLaunchKernel(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t), nullptr);
   if (const CUresult end = d.cuStreamEndCapture(t.stream, &graph); result == CUDA_SUCCESS) result = end;
   if (result == CUDA_SUCCESS) result = d.cuGraphInstantiateWithFlags(&exec, graph, 0);
   if (result == CUDA_SUCCESS) result = run(exec);
@@ -78,40 +79,56 @@ CUresult prepared(Driver& d, Target& t) {
 
 std::vector<std::pair<const char*, Launch>> paths(Driver& d) {
   return {
-      {"cuLaunchKernel", [&d](Target& t) { return d.cuLaunchKernel(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t), nullptr); }},
-      {"cuLaunchKernel_default_stream", [&d](Target& t) { return d.cuLaunchKernel(t.function, 1, 1, 1, 1, 1, 1, 0, nullptr, pointers(t), nullptr); }},
-      {"cuLaunchKernel_ptsz", [&d](Target& t) { return d.cuLaunchKernel_ptsz(t.function, 1, 1, 1, 1, 1, 1, 0, nullptr, pointers(t), nullptr); }},
-      {"cuLaunchKernel_extra", [&d](Target& t) {
+      {"cuLaunchKernel",
+       [&d](Target& t) { return d.cuLaunchKernel(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t), nullptr); }},
+      {"cuLaunchKernel_default_stream",
+       [&d](Target& t) { return d.cuLaunchKernel(t.function, 1, 1, 1, 1, 1, 1, 0, nullptr, pointers(t), nullptr); }},
+      {"cuLaunchKernel_ptsz",
+       [&d](Target& t) {
+         return d.cuLaunchKernel_ptsz(t.function, 1, 1, 1, 1, 1, 1, 0, nullptr, pointers(t), nullptr);
+       }},
+      {"cuLaunchKernel_extra",
+       [&d](Target& t) {
          std::size_t bytes = sizeof t.parameter;
          void* extra[] = {reinterpret_cast<void*>(kLaunchParamBufferPointer), &t.parameter,
-                          reinterpret_cast<void*>(kLaunchParamBufferSize), &bytes, reinterpret_cast<void*>(kLaunchParamEnd)};
+                          reinterpret_cast<void*>(kLaunchParamBufferSize), &bytes,
+                          reinterpret_cast<void*>(kLaunchParamEnd)};
          return d.cuLaunchKernel(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, nullptr, extra);
        }},
-      {"cuLaunchKernel_of_library", [&d](Target& t) {
-         return d.cuLaunchKernel(reinterpret_cast<CUfunction>(t.kernel), 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t), nullptr);
+      {"cuLaunchKernel_of_library",
+       [&d](Target& t) {
+         return d.cuLaunchKernel(reinterpret_cast<CUfunction>(t.kernel), 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t),
+                                 nullptr);
        }},
       {"cuLaunchKernelEx", [&d](Target& t) { return extended(t, d.cuLaunchKernelEx, false); }},
       {"cuLaunchKernelEx_cooperative", [&d](Target& t) { return extended(t, d.cuLaunchKernelEx, true); }},
       {"cuLaunchKernelEx_ptsz", [&d](Target& t) { return extended(t, d.cuLaunchKernelEx_ptsz, false); }},
-      {"cuLaunchCooperativeKernel", [&d](Target& t) { return d.cuLaunchCooperativeKernel(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t)); }},
-      {"cuLaunchCooperativeKernel_ptsz", [&d](Target& t) { return d.cuLaunchCooperativeKernel_ptsz(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t)); }},
-      {"cuLaunch", [&d](Target& t) {
+      {"cuLaunchCooperativeKernel",
+       [&d](Target& t) { return d.cuLaunchCooperativeKernel(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t)); }},
+      {"cuLaunchCooperativeKernel_ptsz",
+       [&d](Target& t) {
+         return d.cuLaunchCooperativeKernel_ptsz(t.function, 1, 1, 1, 1, 1, 1, 0, t.stream, pointers(t));
+       }},
+      {"cuLaunch",
+       [&d](Target& t) {
          const CUresult r = prepared(d, t);
          return r != CUDA_SUCCESS ? r : d.cuLaunch(t.function);
        }},
-      {"cuLaunchGrid", [&d](Target& t) {
+      {"cuLaunchGrid",
+       [&d](Target& t) {
          const CUresult r = prepared(d, t);
          return r != CUDA_SUCCESS ? r : d.cuLaunchGrid(t.function, 1, 1);
        }},
-      {"cuLaunchGridAsync", [&d](Target& t) {
+      {"cuLaunchGridAsync",
+       [&d](Target& t) {
          const CUresult r = prepared(d, t);
          return r != CUDA_SUCCESS ? r : d.cuLaunchGridAsync(t.function, 1, 1, t.stream);
        }},
       {"cuGraphLaunch_built", [&d](Target& t) { return built(d, t, t.stream); }},
-      {"cuGraphLaunch_captured", [&d](Target& t) {
-         return captured(d, t, [&](CUgraphExec exec) { return d.cuGraphLaunch(exec, t.stream); });
-       }},
-      {"cuGraphLaunch_ptsz", [&d](Target& t) {
+      {"cuGraphLaunch_captured",
+       [&d](Target& t) { return captured(d, t, [&](CUgraphExec exec) { return d.cuGraphLaunch(exec, t.stream); }); }},
+      {"cuGraphLaunch_ptsz",
+       [&d](Target& t) {
          return captured(d, t, [&](CUgraphExec exec) { return d.cuGraphLaunch_ptsz(exec, nullptr); });
        }},
   };
@@ -126,11 +143,16 @@ int main(int argc, char** argv) {
   bool list = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--path" && i + 1 < argc) only = argv[++i];
-    else if (word == "--repeat" && i + 1 < argc) repeat = static_cast<unsigned>(std::strtoul(argv[++i], nullptr, 10));
-    else if (word == "--busy-us" && i + 1 < argc) busy_us = std::strtoull(argv[++i], nullptr, 10);
-    else if (word == "--list") list = true;
-    else return std::fprintf(stderr, "usage: launch_all_paths [--path NAME] [--repeat N] [--busy-us N] [--list]\n"), 2;
+    if (word == "--path" && i + 1 < argc)
+      only = argv[++i];
+    else if (word == "--repeat" && i + 1 < argc)
+      repeat = static_cast<unsigned>(std::strtoul(argv[++i], nullptr, 10));
+    else if (word == "--busy-us" && i + 1 < argc)
+      busy_us = std::strtoull(argv[++i], nullptr, 10);
+    else if (word == "--list")
+      list = true;
+    else
+      return std::fprintf(stderr, "usage: launch_all_paths [--path NAME] [--repeat N] [--busy-us N] [--list]\n"), 2;
   }
   Driver d;
   if (d.library == nullptr || d.cuInit(0) != CUDA_SUCCESS) return std::fprintf(stderr, "no CUDA device here\n"), 77;
@@ -141,9 +163,11 @@ int main(int argc, char** argv) {
   Target target;
   const char* entry = busy_us != 0 ? "tensor_fusion_busy" : "count";
   CUdeviceptr counter = 0;
-  if (d.cuModuleLoadData(&module, kKernels) != CUDA_SUCCESS || d.cuModuleGetFunction(&target.function, module, entry) != CUDA_SUCCESS ||
+  if (d.cuModuleLoadData(&module, kKernels) != CUDA_SUCCESS ||
+      d.cuModuleGetFunction(&target.function, module, entry) != CUDA_SUCCESS ||
       d.cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0) != CUDA_SUCCESS ||
-      d.cuLibraryGetKernel(&target.kernel, library, entry) != CUDA_SUCCESS || d.cuMemAlloc_v2(&counter, 4) != CUDA_SUCCESS ||
+      d.cuLibraryGetKernel(&target.kernel, library, entry) != CUDA_SUCCESS ||
+      d.cuMemAlloc_v2(&counter, 4) != CUDA_SUCCESS ||
       d.cuStreamCreate(&target.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
     return std::fprintf(stderr, "cannot set the kernels up\n"), 1;
   target.parameter = busy_us != 0 ? busy_us * 1000 : counter;

@@ -19,8 +19,8 @@ struct Unledgered {
 // downwards, it counts at once.
 Unledgered unledgered(const Reading& reading, std::uint64_t previous_estimate);
 
-// More than any driver's context takes. A tenant that hides memory from its ledger could otherwise teach us a figure that
-// makes everybody else's contexts dear.
+// More than any driver's context takes. A tenant that hides memory from its ledger could otherwise teach us a figure
+// that makes everybody else's contexts dear.
 inline constexpr std::uint64_t kMostOverheadBytes = 1ull << 30;
 // What one context costs, from a process that has exactly one and whose overhead is not in its ledger yet. 0: no
 // answer.

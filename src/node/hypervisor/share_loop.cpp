@@ -36,7 +36,7 @@ constexpr std::size_t kManyDevices = 4;
 constexpr std::uint64_t kManyGridNs = 250'000;
 constexpr std::uint64_t kQuietNs = 20'000'000;  // what cannot change without a ring is read again after this
 constexpr std::uint64_t kFloodWindowNs = 100'000'000;
-constexpr unsigned kRingsPerWindow = 1000;  // more is a flood: that tenant's bell is deaf for the rest of it
+constexpr unsigned kRingsPerWindow = 1000;     // more is a flood: that tenant's bell is deaf for the rest of it
 constexpr std::uint64_t kTogetherNs = 50'000;  // devices due so soon are decided in one wake
 constexpr int kEvents = 64;
 constexpr std::uint64_t kWakeToken = 0, kTimerToken = 1, kFirstTenantToken = 2;

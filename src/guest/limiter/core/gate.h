@@ -11,7 +11,8 @@
 
 namespace tensor_fusion::guest::limiter::gate {
 
-// What a duration is learned for. `function` is the CUfunction/CUkernel; `shape` mixes the 64-bit grid and block product.
+// What a duration is learned for. `function` is the CUfunction/CUkernel; `shape` mixes the 64-bit grid and block
+// product.
 struct LaunchKey {
   const void* function;
   std::uint64_t shape;
@@ -31,8 +32,8 @@ struct Token {
   return (device.grant->flags.load(std::memory_order_relaxed) & contract::kComputeUnlimited) != 0;
 }
 
-// `stream` is the caller's handle (null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included); `per_thread_stream` is true
-// when the caller came by a _ptsz entry point, where a null stream means the thread's own.
+// `stream` is the caller's handle (null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included); `per_thread_stream` is
+// true when the caller came by a _ptsz entry point, where a null stream means the thread's own.
 Token before_launch(Device& device, CUstream stream, LaunchKey key, bool per_thread_stream);
 void after_launch(Token& token, CUresult result);
 
