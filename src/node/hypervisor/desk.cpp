@@ -44,6 +44,9 @@ base::Result<void> check_qos(const std::string& qos) {
   return base::fail(ErrorCode::kUsage, message);
 }
 
+// Neither root nor the user whose rights this daemon has.
+bool is_stranger(const system::Peer& peer) { return peer.uid != 0 && peer.uid != ::geteuid(); }
+
 base::Error error_for(const pool::Refusal& refusal) {
   const ErrorCode code = refusal.malformed ? ErrorCode::kUsage
                          : refusal.never   ? ErrorCode::kImpossible
@@ -235,7 +238,7 @@ Tenant* Desk::tenant_for(ConnectionId connection, const system::Peer& peer, cons
     refuse(connection, {ErrorCode::kNotFound, message});
     return nullptr;
   }
-  if (peer.uid == 0 || peer.uid == tenant->record.user || peer.uid == ::geteuid()) return tenant;
+  if (!is_stranger(peer) || peer.uid == tenant->record.user) return tenant;
   refuse(connection, {ErrorCode::kPermission, "tenant " + tenant->record.name + " belongs to another user"});
   return nullptr;
 }
@@ -243,7 +246,11 @@ Tenant* Desk::tenant_for(ConnectionId connection, const system::Peer& peer, cons
 void Desk::started(ConnectionId connection, const system::Peer& peer, const Json& request) {
   Tenant* tenant = tenant_for(connection, peer, request, "id");
   if (!tenant) return;
-  const auto done = parts_.tenants.started(*tenant, static_cast<pid_t>(request["pid"].as_int()));
+  const auto pid = static_cast<pid_t>(request["pid"].as_int());
+  // Whoever names a slice's first process may have it and all below it killed in our name.
+  if (is_stranger(peer) && pid != peer.pid)
+    return refuse(connection, {ErrorCode::kPermission, "a slice starts with the process that asked for it"});
+  const auto done = parts_.tenants.started(*tenant, pid);
   done ? server_->send(connection, ok()) : refuse(connection, done.error());
 }
 
@@ -388,7 +395,7 @@ void Desk::version(ConnectionId connection, const system::Peer&, const Json&) {
 }
 
 void Desk::stop(ConnectionId connection, const system::Peer& peer, const Json&) {
-  if (peer.uid != 0 && peer.uid != ::geteuid())
+  if (is_stranger(peer))
     return refuse(connection, {ErrorCode::kPermission, "only root or the hypervisor's own user may stop it"});
   server_->send(connection, ok());
   parts_.stop();

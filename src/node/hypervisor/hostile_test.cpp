@@ -1,6 +1,11 @@
 // Tenants and clients that lie, flood, cut and keep.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <filesystem>
+#include <thread>
+
+#include "node/hypervisor/server.h"
 #include "node/hypervisor/test_slice.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -176,6 +181,110 @@ TEST(Hypervisor, answers_nonsense_with_a_sentence_and_goes_on) {
   static_cast<void>(endless.send(std::string(3u << 20, 'x'), 2000));
   EXPECT_FALSE(endless.receive(2000)) << "a line without end closes its connection";
   EXPECT_TRUE(daemon.client().version());
+}
+
+constexpr uid_t kNobody = 65534;
+
+// Runs `talk` as a user without rights, connected to the daemon; its answer is the exit code.
+int as_a_stranger(const TestDaemon& daemon, uid_t user, const std::function<int(const std::string& socket)>& talk) {
+  const std::filesystem::path state = daemon.state();
+  std::filesystem::permissions(state.parent_path(), std::filesystem::perms::others_exec,
+                               std::filesystem::perm_options::add);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgid(user) != 0 || ::setuid(user) != 0) ::_exit(99);
+    ::_exit(talk(state / "hypervisor.sock"));
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+TEST(Hypervisor, lets_no_stranger_start_a_slice_with_a_process_that_is_not_the_callers) {  // and then kill it by name
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const Child of_root;
+  const pid_t victim = of_root.pid;
+  EXPECT_EQ(as_a_stranger(daemon, kNobody,
+                          [&](const std::string& socket) {
+                            system::LineConnection connection(*system::connect_unix(socket));
+                            const auto ask = [&](const std::string& line) {
+                              static_cast<void>(connection.send(line, 1000));
+                              return base::Json::parse(connection.receive(5000).value()).value();
+                            };
+                            const auto reply = ask(R"({"op":"run","vram":"1Gi","name":"evil"})");
+                            if (!reply["ok"].as_bool()) return 1;
+                            const std::string id = reply["id"].as_string();
+                            const auto started = [&](pid_t pid) {
+                              return ask(R"({"op":"started","id":")" + id + R"(","pid":)" + std::to_string(pid) + "}");
+                            };
+                            if (started(victim)["ok"].as_bool()) return 2;
+                            ask(R"({"op":"kill","tenant":"evil","signal":9})");
+                            return started(::getpid())["ok"].as_bool() ? 0 : 3;
+                          }),
+            0);
+  EXPECT_TRUE(system::process_stat(victim) && !system::process_stat(victim)->dead());
+}
+
+TEST(Hypervisor, keeps_no_requests_of_a_client_that_does_not_read_the_answers) {  // 1.3 GiB after five million
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const system::Fd flood = *system::connect_unix(daemon.state() + "/hypervisor.sock");
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) requests += "{\"op\":\"devices\"}\n";
+  std::size_t sent = 0;
+  for (int quiet = 0; quiet < 100 && sent < (64u << 20);) {
+    const ssize_t got = ::send(flood.get(), requests.data(), requests.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (got < 0 && errno == EPIPE) break;
+    quiet = got > 0 ? 0 : quiet + 1;
+    sent += got > 0 ? static_cast<std::size_t>(got) : 0;
+    if (got <= 0) ::usleep(2000);
+  }
+  EXPECT_LT(sent, 8u << 20) << "the flood is taken in without end";
+  const std::uint64_t begin = system::monotonic_ns();
+  EXPECT_TRUE(daemon.client().devices());
+  EXPECT_LT(system::monotonic_ns() - begin, 2'000'000'000u);
+}
+
+TEST(Hypervisor, answers_every_one_of_many_requests_sent_at_once) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  constexpr int kRequests = 500;
+  system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+  std::string lines = "{\"op\":\"version\"}";
+  for (int i = 1; i < kRequests; ++i) lines += i % 2 ? "\n{\"op\":\"list\"}" : "\n{\"op\":\"version\"}";
+  ASSERT_TRUE(connection.send(lines, 1000));
+  for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(connection.receive(5000)) << i;
+}
+
+TEST(Hypervisor, leaves_connections_for_others_when_one_user_takes_all_it_can) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  int full[2], end[2];
+  ASSERT_TRUE(::pipe(full) == 0 && ::pipe(end) == 0);
+  std::thread flood([&] {
+    as_a_stranger(daemon, kNobody, [&](const std::string& socket) {
+      std::vector<system::Fd> held;
+      for (std::size_t i = 0; i < Server::kMaxConnections + 50; ++i)
+        if (auto one = system::connect_unix(socket)) held.push_back(*std::move(one));
+      char go = 'x';
+      return ::write(full[1], &go, 1) == 1 && ::read(end[0], &go, 1) == 1 ? 0 : 1;
+    });
+  });
+  char go = 'x';
+  EXPECT_EQ(::read(full[0], &go, 1), 1);
+  const auto is_answered = [](const std::string& socket) {
+    system::LineConnection connection(*system::connect_unix(socket));
+    return connection.send(R"({"op":"version"})", 1000) && connection.receive(5000) ? 0 : 1;
+  };
+  EXPECT_EQ(is_answered(daemon.state() + "/hypervisor.sock"), 0) << "root";
+  EXPECT_EQ(as_a_stranger(daemon, kNobody - 1, is_answered), 0) << "another user";
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, is_answered), 1) << "the one who has taken all";
+  EXPECT_EQ(::write(end[1], &go, 1), 1);
+  flood.join();
+  for (const int fd : {full[0], full[1], end[0], end[1]}) ::close(fd);
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -15,8 +17,12 @@ struct Server::Connection {
   system::Peer peer;
   std::string in;
   std::string out;
-  bool writing = false;
+  std::size_t unanswered = 0;  // requests without a reply yet; a stream's further replies do not count below 0
+  std::uint32_t listening = EPOLLIN;
+  bool answering = false;  // its lines are being looked at, further up this stack
   bool broken = false;
+
+  bool paused() const { return unanswered >= kMaxUnanswered || out.size() > kPauseUnread; }
 };
 
 Server::Server(system::Loop& loop, system::Fd listener, Handlers handlers)
@@ -34,7 +40,7 @@ void Server::accept_all() {
     system::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
     const auto peer = system::peer_of(fd.get());
-    if (!peer || connections_.size() >= kMaxConnections) continue;  // closed by its owner
+    if (!peer || !has_room_for(peer->uid)) continue;  // closed by its owner
     const ConnectionId id = next_++;
     auto connection = std::make_unique<Connection>();
     connection->fd = std::move(fd);
@@ -45,11 +51,24 @@ void Server::accept_all() {
   }
 }
 
+bool Server::has_room_for(uid_t user) const {
+  if (user == 0 || user == ::geteuid()) return connections_.size() < kMaxConnections;
+  const auto of_user =
+      std::ranges::count_if(connections_, [user](const auto& entry) { return entry.second->peer.uid == user; });
+  return connections_.size() < kMaxConnections - kKeptFree && static_cast<std::size_t>(of_user) < kMaxOfOneUser;
+}
+
 void Server::on_event(ConnectionId id, std::uint32_t events) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   if (events & EPOLLOUT) flush(*found->second);
-  if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_from(id);
+  if (!found->second->paused() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
+    read_from(id);
+  } else if (events & (EPOLLHUP | EPOLLERR)) {
+    found->second->broken = true;
+  } else {
+    answer_lines(id);  // what has been written may have made room for the next
+  }
   const auto still = connections_.find(id);
   if (still != connections_.end() && still->second->broken) close(id);
 }
@@ -64,9 +83,18 @@ void Server::read_from(ConnectionId id) {
     return;
   }
   connection->in.append(block.data(), static_cast<std::size_t>(got));
+  answer_lines(id);
+}
+
+void Server::answer_lines(ConnectionId id) {
+  Connection* connection = connections_.at(id).get();
+  if (connection->answering) return;
+  connection->answering = true;
   std::size_t begin = 0;
-  for (std::size_t end; (end = connection->in.find('\n', begin)) != std::string::npos; begin = end + 1) {
+  for (std::size_t end; !connection->paused() && (end = connection->in.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
     const auto request = base::Json::parse(std::string_view(connection->in).substr(begin, end - begin));
+    ++connection->unanswered;
     if (request && request->is_object()) {
       handlers_.request(id, connection->peer, *request);
     } else {
@@ -76,19 +104,31 @@ void Server::read_from(ConnectionId id) {
     if (!connections_.contains(id) || connection->broken) return;
   }
   connection->in.erase(0, begin);
-  if (connection->in.size() > system::kMaxLineBytes) connection->broken = true;
+  connection->answering = false;
+  if (connection->in.size() > system::kMaxLineBytes && !connection->paused()) connection->broken = true;
+  listen_to(*connection);
 }
 
 void Server::send(ConnectionId id, const base::Json& reply) {
   const auto found = connections_.find(id);
   if (found == connections_.end() || found->second->broken) return;
   Connection& connection = *found->second;
+  const bool was_paused = connection.paused();
+  if (connection.unanswered > 0) --connection.unanswered;
   connection.out += reply.dump();
   connection.out += '\n';
   flush(connection);
   if (connection.out.size() > kMaxUnread) connection.broken = true;
   // Closing happens from the loop: the caller may be in the middle of this connection's requests.
-  if (connection.broken) loop_.after(0, [this, id] { close(id); });
+  if (connection.broken) {
+    loop_.after(0, [this, id] { close(id); });
+  } else if (was_paused && !connection.paused() && !connection.answering) {
+    loop_.after(0, [this, id] {
+      if (connections_.contains(id)) answer_lines(id);
+      const auto still = connections_.find(id);
+      if (still != connections_.end() && still->second->broken) close(id);
+    });
+  }
 }
 
 void Server::flush(Connection& connection) {
@@ -103,9 +143,13 @@ void Server::flush(Connection& connection) {
       return;
     }
   }
-  const bool writing = !connection.out.empty();
-  if (writing != connection.writing) loop_.change(connection.fd.get(), writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
-  connection.writing = writing;
+  listen_to(connection);
+}
+
+void Server::listen_to(Connection& connection) {
+  const std::uint32_t events = (connection.paused() ? 0u : EPOLLIN) | (connection.out.empty() ? 0u : EPOLLOUT);
+  if (events != connection.listening) loop_.change(connection.fd.get(), events);
+  connection.listening = events;
 }
 
 void Server::close(ConnectionId id) {

@@ -1,6 +1,7 @@
 #pragma once
-// The daemon's end of the local protocol: accepts, cuts lines, parses JSON, writes replies. Bounded in connections, in
-// what one may send without an end of line and in what it may leave unread; who exceeds a bound is closed. One thread.
+// The daemon's end of the local protocol: accepts, cuts lines, parses JSON, writes replies. Bounded in connections (of
+// one user too), in what one may send without an end of line and in what it may leave unread; who exceeds a bound is
+// closed. Requests of a client that has many unanswered or unread ones wait in its socket. One thread.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,7 +19,11 @@ using ConnectionId = std::uint64_t;
 class Server {
  public:
   static constexpr std::size_t kMaxConnections = 512;
-  static constexpr std::size_t kMaxUnread = 8u << 20;  // bytes of replies a client has not taken yet
+  static constexpr std::size_t kMaxOfOneUser = 128;        // but for root and the daemon's own user
+  static constexpr std::size_t kKeptFree = 32;             // of all, for these two
+  static constexpr std::size_t kMaxUnanswered = 16;        // requests of one connection at work at the same time
+  static constexpr std::size_t kPauseUnread = 256u << 10;  // no new request is looked at above this
+  static constexpr std::size_t kMaxUnread = 8u << 20;      // bytes of replies a client has not taken yet
 
   struct Handlers {
     std::function<void(ConnectionId, const system::Peer&, const base::Json&)> request;
@@ -38,8 +43,11 @@ class Server {
  private:
   struct Connection;
   void accept_all();
+  bool has_room_for(uid_t user) const;
   void on_event(ConnectionId id, std::uint32_t events);
   void read_from(ConnectionId id);
+  void answer_lines(ConnectionId id);
+  void listen_to(Connection& connection);
   void flush(Connection& connection);
 
   system::Loop& loop_;
