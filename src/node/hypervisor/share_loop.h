@@ -1,8 +1,8 @@
 #pragma once
 // The fast loop of compute sharing: reads the claim pages, asks the pure arbiter of each device (pool/share.h) who may
-// launch, and writes the answer into the grant pages (gate, window_ns, granted_ns, estimate_scale, fallback_share and
-// the kComputeUnlimited bit of flags are written here only; so is heartbeat_ns). Everything read from a claim page is
-// bounded first: a tenant's lies cost that tenant and nobody else.
+// launch, and writes the answer into the grant pages (gate, window_ns, granted_ns, estimate_scale and the
+// kComputeUnlimited bit of flags are written here only; so is heartbeat_ns; fallback_share also when pages are made).
+// Everything read from a claim page is bounded first: a tenant's lies cost that tenant and nobody else.
 //
 // Two ways to drive it. Either call start(): it then runs in a thread of its own, woken by the bells and by its own
 // deadlines, and every other method may be called from any thread. Or never call start() and call run_once(now) from

@@ -38,7 +38,9 @@ base::Result<system::MappedPage> attach_page(const std::string& directory, const
     const auto identity = system::identity_of(path);
     if (!identity || identity->size == size) continue;
     damage->push_back(std::string(name) + " had been cut to " + std::to_string(identity->size) + " bytes");
-    if (::truncate(path.c_str(), static_cast<off_t>(size)) != 0) continue;
+    // Never through a link that a tenant may have put there.
+    const system::Fd cut(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!cut || ::ftruncate(cut.get(), static_cast<off_t>(size)) != 0) continue;
     page = system::MappedPage::attach(path, size, true);
     if (page) return page;
   }
