@@ -47,6 +47,10 @@ base::Result<void> check_qos(const std::string& qos) {
 // Neither root nor the user whose rights this daemon has.
 bool is_stranger(const system::Peer& peer) { return peer.uid != 0 && peer.uid != ::geteuid(); }
 
+base::Error taken(const std::string& name) {
+  return {ErrorCode::kAlreadyExists, "a tenant named " + name + " runs already; choose another --name"};
+}
+
 base::Error error_for(const pool::Refusal& refusal) {
   const ErrorCode code = refusal.malformed ? ErrorCode::kUsage
                          : refusal.never   ? ErrorCode::kImpossible
@@ -118,9 +122,7 @@ void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& js
   if (auto qos = check_qos(request->qos); !qos) return refuse(connection, qos.error());
   if (!request->name.empty()) {
     if (auto name = base::check_name(request->name); !name) return refuse(connection, name.error());
-    if (parts_.tenants.find(request->name))
-      return refuse(connection, {ErrorCode::kAlreadyExists,
-                                 "a tenant named " + request->name + " runs already; choose another --name"});
+    if (parts_.tenants.find(request->name)) return refuse(connection, taken(request->name));
   }
   request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
   Waiting waiting{connection, peer, *std::move(request), 0, 0};
@@ -166,7 +168,13 @@ bool Desk::try_run(Waiting& waiting, bool last) {
   const auto places = parts_.devices.places();
   const auto placement = pool::place(places, allocations, place_request(waiting.request));
   if (placement) {
-    give(waiting, *placement);
+    // One of the same name may have come while this one stood in line.
+    const std::string& name = waiting.request.name;
+    if (!name.empty() && parts_.tenants.find(name)) {
+      refuse(waiting.connection, taken(name));
+    } else {
+      give(waiting, *placement);
+    }
     return true;
   }
   if (!last && !placement.error().never) return false;
