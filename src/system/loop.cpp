@@ -17,9 +17,9 @@
 namespace tensor_fusion::system {
 
 struct Loop::Watch {
-  int fd = -1;
+  std::uint64_t key = 0;  // number of the watch and descriptor: what is left in a batch for a closed one is not for the
+                          // next that gets its number
   Handler handler;
-  bool gone = false;
 };
 
 struct Loop::Timer {
@@ -59,11 +59,11 @@ Loop::~Loop() = default;
 
 base::Result<void> Loop::watch(int fd, std::uint32_t events, Handler handler) {
   auto watch = std::make_shared<Watch>();
-  watch->fd = fd;
+  watch->key = next_watch_++ << 32 | static_cast<std::uint32_t>(fd);
   watch->handler = std::move(handler);
   epoll_event event{};
   event.events = events;
-  event.data.fd = fd;
+  event.data.u64 = watch->key;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return std::unexpected(error_of("watch", "a descriptor", errno));
   watches_[fd] = std::move(watch);
@@ -71,16 +71,17 @@ base::Result<void> Loop::watch(int fd, std::uint32_t events, Handler handler) {
 }
 
 void Loop::change(int fd, std::uint32_t events) {
+  const auto found = watches_.find(fd);
+  if (found == watches_.end()) return;
   epoll_event event{};
   event.events = events;
-  event.data.fd = fd;
+  event.data.u64 = found->second->key;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
 void Loop::forget(int fd) {
   const auto found = watches_.find(fd);
   if (found == watches_.end()) return;
-  found->second->gone = true;
   watches_.erase(found);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
@@ -145,10 +146,11 @@ void Loop::run_once(std::uint64_t max_wait_ns) {
   arm(max_wait_ns);
   const int count = ::epoll_wait(epoll_.get(), events.data(), kBatch, max_wait_ns == 0 ? 0 : -1);
   for (int i = 0; i < count; ++i) {
-    const auto found = watches_.find(events[static_cast<std::size_t>(i)].data.fd);
-    if (found == watches_.end()) continue;
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    const auto found = watches_.find(static_cast<int>(event.data.u64 & 0xffffffff));
+    if (found == watches_.end() || found->second->key != event.data.u64) continue;
     const auto watch = found->second;  // keeps the handler alive while it removes itself
-    if (!watch->gone) watch->handler(events[static_cast<std::size_t>(i)].events);
+    watch->handler(event.events);
   }
   fire_timers();
 }

@@ -55,6 +55,7 @@ class Loop {
   std::unordered_map<TimerId, std::shared_ptr<Timer>> timer_by_id_;
   std::unordered_map<int, Task> signal_tasks_;
   TimerId next_timer_ = 1;
+  std::uint64_t next_watch_ = 0;
   std::uint64_t armed_for_ = 0;
   std::atomic<bool> stopping_ = false;
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,6 +34,30 @@ TEST(Loop, fires_timers_in_order_and_repeats) {
   EXPECT_GE(monotonic_ns() - begin, 9'000'000u);
   EXPECT_EQ(seen, "ab");
   EXPECT_EQ(ticks, 5);
+}
+
+// A batch may still hold an event of a descriptor that an earlier handler of the batch has closed; the next descriptor
+// gets its number.
+TEST(Loop, gives_nobody_what_was_meant_for_a_closed_descriptor) {
+  auto loop = Loop::make().value();
+  Fd both[2] = {Fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)), Fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK))};
+  Fd next;
+  int handled = 0, misled = 0;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(loop->watch(both[i].get(), EPOLLIN, [&, i](std::uint32_t) {
+      if (++handled > 1) return;
+      Fd& other = both[1 - i];
+      const int number = other.get();
+      loop->forget(number);
+      other.reset();
+      next = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      ASSERT_EQ(next.get(), number);
+      ASSERT_TRUE(loop->watch(number, EPOLLIN, [&](std::uint32_t) { ++misled; }));
+    }));
+  }
+  loop->run_once(0);
+  EXPECT_EQ(handled, 1);
+  EXPECT_EQ(misled, 0);
 }
 
 TEST(Loop, lets_a_handler_remove_itself) {
