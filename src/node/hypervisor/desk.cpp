@@ -124,6 +124,12 @@ void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& js
     if (auto name = base::check_name(request->name); !name) return refuse(connection, name.error());
     if (parts_.tenants.find(request->name)) return refuse(connection, taken(request->name));
   }
+  const auto tenants = parts_.tenants.all();
+  const bool waits = std::ranges::any_of(waiting_, [&](const Waiting& w) { return w.connection == connection; });
+  if (waits || (is_stranger(peer) && std::ranges::any_of(tenants, [&](const Tenant* tenant) {
+                  return tenant->lease == connection && !tenant->record.started();
+                })))
+    return refuse(connection, {ErrorCode::kUsage, "this connection has asked for a slice that has not started yet"});
   request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
   Waiting waiting{connection, peer, *std::move(request), 0, 0};
   const bool known = parts_.devices.known();
@@ -258,6 +264,11 @@ void Desk::started(ConnectionId connection, const system::Peer& peer, const Json
   // Whoever names a slice's first process may have it and all below it killed in our name.
   if (is_stranger(peer) && pid != peer.pid)
     return refuse(connection, {ErrorCode::kPermission, "a slice starts with the process that asked for it"});
+  const auto tenants = parts_.tenants.all();
+  if (is_stranger(peer) && std::ranges::any_of(tenants, [&](const Tenant* other) {
+        return other != tenant && !other->root_dead && other->record.started() && other->record.root_pid == pid;
+      }))
+    return refuse(connection, {ErrorCode::kUsage, "this process is the first of another slice already"});
   const auto done = parts_.tenants.started(*tenant, pid);
   done ? server_->send(connection, ok()) : refuse(connection, done.error());
 }
