@@ -101,7 +101,7 @@ bool restore_frame(const Ins& in, ExecFrame& frame, const Mask& mask) {
       if (saved[lane].size() < width) return true;
       std::memcpy(frame.regs + slot.at + std::size_t{lane} * width, saved[lane].data() + saved[lane].size() - width,
                   width);
-      saved[lane].resize(saved[lane].size() - width);
+      saved[lane].erase(saved[lane].end() - width, saved[lane].end());
     }
     return true;
   });

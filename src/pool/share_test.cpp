@@ -449,7 +449,7 @@ TEST(ShareLiar, a_tenant_that_claims_nothing_pays_for_holding_the_device) {
     if (mine) honest += 200 * kUs;
     arbiter.observe(2, {.launched_ns = honest, .progress_ns = mine ? now + kMs : now, .blocked = 1}, {}, now);
     arbiter.decide(now);
-    for (ShareKey key : {1, 2}) held[key - 1] += arbiter.grant(key).admitted ? 200 * kUs : 0;
+    for (ShareKey key : {ShareKey{1}, ShareKey{2}}) held[key - 1] += arbiter.grant(key).admitted ? 200 * kUs : 0;
   }
   EXPECT_GE(held[1], 2 * kSecond * 40 / 100);
 }
