@@ -164,6 +164,20 @@ Device* look_up_current() {
   return t_current.device;
 }
 
+Device* look_up_stream(CUstream stream, Device* current) {
+  constexpr std::uint64_t kLastSpecial = 2;  // null, the legacy and the per-thread stream belong to the current context
+  Attachment* attached = attachment();
+  if (attached == nullptr || reinterpret_cast<std::uint64_t>(stream) <= kLastSpecial ||
+      driver().cuStreamGetCtx == nullptr)
+    return current;
+  CUcontext context = nullptr;
+  Holding holding;
+  if (driver().cuStreamGetCtx(stream, &context) != CUDA_SUCCESS ||
+      !attached->holdings.find(Kind::context, reinterpret_cast<std::uint64_t>(context), holding))
+    return current;
+  return &attached->devices[holding.device];
+}
+
 Device* device_of(CUdevice ordinal) {
   Attachment* attached = registered();
   if (attached == nullptr || ordinal < 0 || ordinal >= kMaxOrdinals || attached->by_ordinal[ordinal] < 0)

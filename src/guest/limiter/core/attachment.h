@@ -96,6 +96,14 @@ Device* look_up_current();
 }
 inline void forget_current() { t_current = {0, nullptr, 0}; }
 
+// The device on which work on a stream runs: that of the stream's own context, which need not be the current one.
+Device* look_up_stream(CUstream stream, Device* current);
+[[gnu::always_inline]] inline Device* stream_device(CUstream stream) {
+  Device* current = current_device();
+  if (__builtin_expect(current != nullptr && attachment()->device_count == 1, 1)) return current;
+  return look_up_stream(stream, current);
+}
+
 Device* device_of(CUdevice ordinal);  // null: not of this slice, or nothing is limited
 
 void note_flag(std::uint32_t flag);  // ClaimProcessFlags, kept until registered

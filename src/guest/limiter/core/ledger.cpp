@@ -156,6 +156,13 @@ Ledger::View Ledger::view(const Device& device) {
   return view;
 }
 
+void Ledger::recount() {
+  for (std::uint32_t device = 0; device < kMaxDevices; ++device) {
+    LedgerLock lock(*this, device);
+    page_->devices[device].used_bytes.store(sum(device), kRelaxed);
+  }
+}
+
 bool Ledger::sweep() {
   std::uint32_t high = page_->process_high.load(kRelaxed);
   if (high > kMaxProcesses) high = kMaxProcesses;
@@ -168,6 +175,12 @@ bool Ledger::sweep() {
     if (space == 0 || space != pid_namespace_) continue;
     if (may_be_alive(process.pid.load(kRelaxed), process.start_ticks.load(kRelaxed))) continue;
     if (state == contract::kSlotLive && !process.state.compare_exchange_strong(state, contract::kSlotReaping)) continue;
+    if (may_be_alive(process.pid.load(kRelaxed), process.start_ticks.load(kRelaxed))) {
+      // Another has returned the dead one's slot since we looked, and a living process has it.
+      state = contract::kSlotReaping;
+      if (process.state.compare_exchange_strong(state, contract::kSlotLive)) recount();
+      continue;
+    }
     fault(FaultPoint::slot_reaping);
     for (std::uint32_t device = 0; device < kMaxDevices; ++device) {
       if (process.devices[device].ledger_bytes.load(kRelaxed) == 0) continue;

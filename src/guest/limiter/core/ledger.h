@@ -45,6 +45,7 @@ class Ledger {
   friend class LedgerLock;
   bool holder_is_dead(std::uint32_t word) const;
   std::uint64_t sum(std::uint32_t device) const;
+  void recount();  // every device's total from the slots
 
   contract::ClaimPage* page_;
   std::uint32_t slot_;

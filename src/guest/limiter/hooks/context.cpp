@@ -154,8 +154,26 @@ TF_ENTRY(cuCtxDestroy, (CUcontext context)) {
 TF_ENTRY(cuCtxDestroy_v2, (CUcontext context)) {
   return destroy(context, [&] { return TF_REAL(cuCtxDestroy_v2)(context); });
 }
+// A context counts its users: only when the last lets go is it gone, with what was made in it.
+TF_ENTRY(cuCtxAttach, (CUcontext * context, unsigned flags)) {
+  const CUresult result = TF_FORWARD(cuCtxAttach, context, flags);
+  if (result == CUDA_SUCCESS && attachment() != nullptr)
+    attachment()->holdings.update(Kind::context, word_of(*context), [](Holding& holding) { ++holding.extra; });
+  return result;
+}
 TF_ENTRY(cuCtxDetach, (CUcontext context)) {
-  return destroy(context, [&] { return TF_REAL(cuCtxDetach)(context); });
+  const CUresult result = TF_REAL(cuCtxDetach)(context);
+  if (result != CUDA_SUCCESS) return result;
+  bool last = true;
+  if (Attachment* attached = attachment(); attached != nullptr)
+    attached->holdings.update(Kind::context, word_of(context), [&](Holding& holding) {
+      last = holding.extra == 0;
+      if (!last) --holding.extra;
+    });
+  if (!last) return result;
+  tell_gate(context);
+  context_gone(context);
+  return result;
 }
 
 TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {

@@ -110,7 +110,7 @@ CUresult with_memory(Attachment& attached, CUgraphExec exec, Call call) {
 
 template <class Call>
 CUresult launch(CUgraphExec exec, CUstream stream, bool own_stream, Call call) {
-  Device* device = current_device();
+  Device* device = stream_device(stream);
   if (device == nullptr) return must_refuse() ? refusal() : call();
   // The gate first: it may wait, and must not with the memory held.
   if (gate::bypassed(*device)) return with_memory(*attachment(), exec, call);

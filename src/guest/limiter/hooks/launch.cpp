@@ -38,7 +38,7 @@ Shape& shape_of(CUfunction function) {
 
 template <auto Member>
 CUresult legacy_launch(CUfunction function, unsigned width, unsigned height, CUstream stream, auto... arguments) {
-  Device* device = current_device();
+  Device* device = stream_device(stream);
   if (!gated_device(device)) return must_refuse() ? refusal() : real<Member>()(function, arguments...);
   const Shape shape = shape_of(function);
   const bool known = shape.function == reinterpret_cast<std::uint64_t>(function);
@@ -52,7 +52,7 @@ CUresult legacy_launch(CUfunction function, unsigned width, unsigned height, CUs
 #define TF_LAUNCH(symbol, own_stream)                                                                                  \
   TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
                     unsigned shared, CUstream stream, void** params, void** extra)) {                                  \
-    Device* device = current_device();                                                                                 \
+    Device* device = stream_device(stream);                                                                            \
     if (!gated_device(device))                                                                                         \
       return device == nullptr && must_refuse()                                                                        \
                  ? refusal()                                                                                           \
@@ -66,7 +66,7 @@ TF_LAUNCH(cuLaunchKernel_ptsz, true)
 
 #define TF_LAUNCH(symbol, own_stream)                                                                           \
   TF_ENTRY(symbol, (const CUlaunchConfig* config, CUfunction function, void** params, void** extra)) {          \
-    Device* device = current_device();                                                                          \
+    Device* device = config == nullptr ? current_device() : stream_device(config->hStream);                     \
     if (!gated_device(device) || config == nullptr) return TF_FORWARD(symbol, config, function, params, extra); \
     return gated(*device, config->hStream,                                                                      \
                  key_of(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,      \
@@ -80,7 +80,7 @@ TF_LAUNCH(cuLaunchKernelEx_ptsz, true)
 #define TF_LAUNCH(symbol, own_stream)                                                                                  \
   TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
                     unsigned shared, CUstream stream, void** params)) {                                                \
-    Device* device = current_device();                                                                                 \
+    Device* device = stream_device(stream);                                                                            \
     if (!gated_device(device)) return TF_FORWARD(symbol, function, gx, gy, gz, bx, by, bz, shared, stream, params);    \
     return gated(*device, stream, key_of(function, gx, gy, gz, bx, by, bz), own_stream,                                \
                  [&] { return TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params); });           \

@@ -31,6 +31,18 @@ Pool* add_pool(Attachment& attached, Device& device, CUmemoryPool handle) {
   return nullptr;
 }
 
+// A pool that the program has not made is some device's own.
+Device& owner_of(Attachment& attached, CUmemoryPool handle, Device& otherwise) {
+  for (std::uint32_t index = 0; index < attached.device_count; ++index) {
+    Device& device = attached.devices[index];
+    CUmemoryPool own = nullptr;
+    if (driver().cuDeviceGetDefaultMemPool != nullptr &&
+        driver().cuDeviceGetDefaultMemPool(&own, device.ordinal) == CUDA_SUCCESS && own == handle)
+      return device;
+  }
+  return otherwise;
+}
+
 std::uint64_t attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
   std::uint64_t value = 0;
   return TF_REAL(cuMemPoolGetAttribute)(pool, attribute, &value) == CUDA_SUCCESS ? value : 0;
@@ -99,7 +111,7 @@ CUresult allocate(Attachment& attached, Pool& pool, std::uint64_t bytes, Synchro
 
 template <class Call>
 CUresult allocate_from(CUmemoryPool handle, std::size_t bytes, CUstream stream, bool own_stream, Call call) {
-  Device* device = current_device();
+  Device* device = stream_device(stream);
   if (device == nullptr) return must_refuse() ? refusal() : call();
   Attachment& attached = *attachment();
   if (capturing(attached, stream, own_stream)) return call();  // becomes a node of a graph, charged when that runs
@@ -107,9 +119,8 @@ CUresult allocate_from(CUmemoryPool handle, std::size_t bytes, CUstream stream, 
       (driver().cuDeviceGetMemPool == nullptr || driver().cuDeviceGetMemPool(&handle, device->ordinal) != CUDA_SUCCESS))
     return call();
   Pool* pool = find_pool(attached, handle);
-  if (pool == nullptr) pool = add_pool(attached, *device, handle);
+  if (pool == nullptr) pool = add_pool(attached, owner_of(attached, handle, *device), handle);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // more pools than can be accounted for
-  if (pool->device == nullptr) return call();            // not of device memory, or another process's
   const auto synchronize = [&] {
     if (own_stream) {
       TF_REAL(cuStreamSynchronize_ptsz)(stream);
@@ -167,10 +178,21 @@ TF_ENTRY(cuMemPoolDestroy, (CUmemoryPool handle)) {
   Attachment* attached = attachment();
   Pool* pool = attached == nullptr ? nullptr : find_pool(*attached, handle);
   if (pool == nullptr) return TF_REAL(cuMemPoolDestroy)(handle);
+  // Frees that have not happened yet shall not count as memory in use.
+  if (attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0 &&
+      attached->captures.load(std::memory_order_relaxed) == 0)
+    TF_REAL(cuCtxSynchronize)();
   Guard guard(pool->mutex);
+  // What was allocated from a pool outlives it, and then nobody can be asked how much that is: it stays charged to this
+  // process.
+  std::uint64_t left = 0;
+  if (attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0) {
+    TF_REAL(cuMemPoolTrimTo)(handle, 0);
+    left = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+  }
   const CUresult result = TF_REAL(cuMemPoolDestroy)(handle);
   if (result == CUDA_SUCCESS) {
-    settle_to(*attached, *pool, 0);
+    settle_to(*attached, *pool, left);
     pool->handle.store(0, std::memory_order_release);
   }
   return result;
