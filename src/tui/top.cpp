@@ -120,7 +120,9 @@ void draw(const base::Result<view::Overview>& picture, Screen& screen) {
   for (std::size_t i = first; i < rows; ++i) {
     const std::string_view line = lines[i + 1];
     attr_t attributes = i == screen.chosen ? A_REVERSE : A_NORMAL;
-    if (line.find("tampered") != line.npos || line.find("unlimited") != line.npos) attributes |= COLOR_PAIR(kBadPair);
+    if (line.find("tampered") != line.npos || line.find("unlimited") != line.npos ||
+        line.find("over limit") != line.npos)
+      attributes |= COLOR_PAIR(kBadPair);
     draw_line(row++, line, attributes);
   }
   ::refresh();

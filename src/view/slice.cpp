@@ -17,6 +17,7 @@ constexpr std::uint64_t kMinuteMs = 60 * kSecondMs;
 constexpr std::uint64_t kHourMs = 60 * kMinuteMs;
 constexpr std::uint64_t kDayMs = 24 * kHourMs;
 constexpr std::uint64_t kNearlyFullPercent = 95;
+constexpr std::uint64_t kSlackBytes = 64u << 20;  // what a driver may take by itself in a slice that is full
 
 SliceDevice device_from(const Json& json) {
   return {.uuid = json["uuid"].as_string(),
@@ -32,6 +33,13 @@ SliceDevice device_from(const Json& json) {
 }
 
 bool limiter_is_live(const SliceProcess& process) { return process.limiter.empty() || process.limiter == "live"; }
+
+// A limit was lowered below what is held, or the account that the limiter keeps is not what the driver shows.
+bool is_far_above(const SliceDevice& device) {
+  const std::uint64_t limit = device.memory_limit_bytes;
+  return limit != 0 && device.memory_used_bytes > limit &&
+         device.memory_used_bytes - limit > std::max(limit / 16, kSlackBytes);
+}
 
 Slice slice_from(const Json& json) {
   Slice slice;
@@ -56,6 +64,7 @@ Slice slice_from(const Json& json) {
   if (tampered.as_bool() || !tampered.as_string().empty() || tampered.as_int() != 0)
     slice.alarms.emplace_back("tampered");
   if (!std::ranges::all_of(slice.processes, limiter_is_live)) slice.alarms.emplace_back("unlimited process");
+  if (std::ranges::any_of(slice.devices, is_far_above)) slice.alarms.emplace_back("over limit");
   return slice;
 }
 

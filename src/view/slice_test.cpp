@@ -67,5 +67,19 @@ TEST(SliceList, shows_age_in_the_unit_that_people_would_use) {
   EXPECT_EQ(age_text(std::uint64_t{3} * 24 * 3600 * 1000), "3d");
 }
 
+TEST(SliceList, raises_an_alarm_for_a_slice_far_above_its_memory_limit) {
+  const auto alarms_at = [](std::uint64_t used) {
+    const Json reply = Json::object(
+        {{"tenants", Json::array().push(Json::object(
+                         {{"id", "a"},
+                          {"devices", Json::array().push(Json::object({{"memory_limit_bytes", std::uint64_t{2} << 30},
+                                                                       {"memory_used_bytes", used}}))}}))}});
+    return slice_list_from(reply).slices.at(0).alarms;
+  };
+  EXPECT_TRUE(alarms_at(std::uint64_t{2} << 30).empty());
+  EXPECT_TRUE(alarms_at((std::uint64_t{2} << 30) + (64u << 20)).empty()) << "code that the driver loads by itself";
+  EXPECT_EQ(alarms_at(std::uint64_t{3} << 30), std::vector<std::string>{"over limit"});
+}
+
 }  // namespace
 }  // namespace tensor_fusion::view
