@@ -279,7 +279,8 @@ void check_from_integer(const std::string& to, const std::string& from) {
         const volatile To want = static_cast<To>(x);
         std::fesetround(FE_TONEAREST);
         ASSERT_TRUE(same(To{want}, d[i]))
-            << mode.name << ' ' << to << " from " << from << ' ' << a[i] << ": " << d[i] << " instead of " << To{want};
+            << mode.name << ' ' << to << " from " << from << ' ' << a[i] << ": " << d[i] << " instead of " << To{want}
+            << ", set " << static_cast<int>(isa) << ", thread " << i;
       }
     }
   }

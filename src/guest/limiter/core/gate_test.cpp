@@ -18,7 +18,6 @@
 namespace tensor_fusion::guest::limiter {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kMs = 1'000'000;
 
 // One device, one context; kernels of one stream in order, streams beside each other.
