@@ -46,6 +46,20 @@ std::optional<ElfFacts> inspect_elf(std::span<const std::uint8_t> bytes) {
   return facts;
 }
 
+bool is_whole_library(std::span<const std::uint8_t> bytes) {
+  Elf64_Ehdr header{};
+  if (!read_at(bytes, 0, header) || header.e_type != ET_DYN) return false;
+  bool loads = false;
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    if (!read_at(bytes, header.e_phoff + std::uint64_t{i} * header.e_phentsize, segment)) return false;
+    if (segment.p_type != PT_LOAD) continue;
+    loads = true;
+    if (segment.p_offset > bytes.size() || segment.p_filesz > bytes.size() - segment.p_offset) return false;
+  }
+  return loads;
+}
+
 std::optional<Shebang> inspect_shebang(std::span<const std::uint8_t> bytes) {
   if (bytes.size() < 3 || bytes[0] != '#' || bytes[1] != '!') return std::nullopt;
   std::string_view line(reinterpret_cast<const char*>(bytes.data()) + 2, bytes.size() - 2);

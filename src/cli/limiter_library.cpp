@@ -69,6 +69,9 @@ std::expected<LimiterLibrary, std::string> LimiterLibrary::load(const std::strin
     return std::unexpected(
         fmt::format("the limiter library `{}` is damaged (no 64-bit ELF file); install it again", path));
   }
+  if (!is_whole_library(head))
+    return std::unexpected(
+        fmt::format("the limiter library `{}` is damaged (a part is missing); install it again", path));
   return LimiterLibrary(std::move(path), std::move(*bytes));
 }
 

@@ -38,8 +38,7 @@ class LimiterLibraryTest : public testing::Test {
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     std::ifstream self("/proc/self/exe", std::ios::binary);
-    elf_.resize(1 << 16);
-    self.read(elf_.data(), static_cast<std::streamsize>(elf_.size()));
+    elf_.assign(std::istreambuf_iterator<char>(self), {});
   }
   void TearDown() override { fs::remove_all(folder_); }
   std::string write(const std::string& name, std::string_view content) {
@@ -57,6 +56,11 @@ TEST_F(LimiterLibraryTest, is_refused_when_missing_unreadable_or_damaged_and_say
             std::string::npos);
   EXPECT_NE(LimiterLibrary::load(write("text.so", "no library"), "").error().find("damaged"), std::string::npos);
   EXPECT_NE(LimiterLibrary::load(write("empty.so", ""), "").error().find("damaged"), std::string::npos);
+  for (const std::size_t size : {std::size_t{100}, std::size_t{1} << 16}) {
+    const auto cut = LimiterLibrary::load(write("cut.so", elf_.substr(0, size)), "");
+    ASSERT_FALSE(cut) << size;
+    EXPECT_NE(cut.error().find("damaged"), std::string::npos);
+  }
   EXPECT_FALSE(LimiterLibrary::load(folder_.string(), ""));
 }
 

@@ -38,10 +38,7 @@ std::unexpected<ProgramRefusal> refuse(int code, std::string message) {
 }
 
 std::unexpected<ProgramRefusal> refuse_unlimited(const std::string& path, const std::string& because) {
-  return refuse(
-      kExitCannotLimit,
-      fmt::format("`{}` {}, so it was not started (`--allow-unlimited` runs it all the same, watched but not limited)",
-                  path, because));
+  return refuse(kExitCannotLimit, fmt::format("`{}` {}", path, because));
 }
 
 std::optional<std::vector<std::uint8_t>> read_head(const std::string& path) {
@@ -136,6 +133,8 @@ std::expected<Program, ProgramRefusal> find_program(const std::string& name, con
     }
     if (S_ISDIR(status.st_mode)) {
       if (found_but.empty()) found_but = fmt::format("`{}` is a folder", candidate);
+    } else if (!S_ISREG(status.st_mode)) {  // opening a pipe would wait for a writer
+      if (found_but.empty()) found_but = fmt::format("`{}` is no regular file", candidate);
     } else if (::access(candidate.c_str(), X_OK) != 0) {
       if (found_but.empty())
         found_but = fmt::format("`{}` is not executable (chmod +x it, or name its interpreter)", candidate);

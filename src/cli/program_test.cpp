@@ -95,7 +95,6 @@ TEST_F(ProgramTest, refuses_static_musl_32_bit_and_foreign_binaries) {
     const auto refused = refusal(write("program", content));
     EXPECT_EQ(refused.exit_code, kExitCannotLimit);
     EXPECT_NE(refused.message.find(says), std::string::npos) << refused.message;
-    EXPECT_NE(refused.message.find("--allow-unlimited"), std::string::npos);
   }
 }
 
@@ -154,6 +153,21 @@ TEST(Elf, tells_the_newest_glibc_that_is_named) {
   EXPECT_EQ(newest_glibc("GLIBC_2.2.5 GLIBC_2.17 GLIBC_2.4"), 17u);
   EXPECT_EQ(newest_glibc(std::string_view("x\0GLIBC_2.34\0GLIBC_2.5", 22)), 34u);
   EXPECT_EQ(newest_glibc("nothing"), 0u);
+}
+
+TEST_F(ProgramTest, is_not_waited_for_when_it_is_a_pipe) {
+  const std::string pipe = (folder_ / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0755), 0);
+  const auto found = find_program(pipe, "");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().exit_code, kExitNotExecutable);
+}
+
+TEST_F(ProgramTest, is_not_called_unstarted_where_it_may_be_started_all_the_same) {
+  Program program{write("static", elf("")), {}};
+  const auto checked = check_limitable(program, {.through_file = true, .limiter_needs_glibc = 0, .search_path = ""});
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().message.find("not started"), std::string::npos) << checked.error().message;
 }
 
 }  // namespace

@@ -159,8 +159,11 @@ class Run {
                                                     .limiter_needs_glibc = limiter_->needs_glibc(),
                                                     .search_path = environment("PATH").value_or(kDefaultPath)});
     if (checked) return {};
-    if (!allow_unlimited_ || checked.error().exit_code != kExitCannotLimit)
-      return stop(checked.error().exit_code, checked.error().message);
+    if (checked.error().exit_code != kExitCannotLimit) return stop(checked.error().exit_code, checked.error().message);
+    if (!allow_unlimited_)
+      return stop(kExitCannotLimit,
+                  checked.error().message +
+                      ", so it was not started (`--allow-unlimited` runs it all the same, watched but not limited)");
     notice(fmt::format("not limited: {}", checked.error().message));
     return {};
   }
