@@ -77,10 +77,18 @@ static_assert(sizeof(ClaimProcess) == 128 + 1024 * kMaxDevices);
 // How a device's totals change. Whoever changes ledger_bytes or used_bytes holds `lock`, and waits for it a bounded
 // time only: a holder that has died, or has not let go for seconds, loses it to a waiter, who then sets used_bytes to
 // the sum of ledger_bytes over the slots in kSlotLive. A dead process's slot is returned by anyone: state kSlotLive ->
-// kSlotReaping (compare and swap), the sum again under the lock of every device, then kSlotReaping -> kSlotFree. Each
-// step may be repeated by another after a crash.
+// kSlotReaping (compare and swap), the sum again under the lock of every device, the dead one's pid and start_ticks
+// replaced by 0, then kSlotReaping -> kSlotFree. Each step may be repeated by another after a crash. Who takes a slot
+// writes its name into it while it is kSlotClaimed, and has it only if it is that still.
 inline constexpr std::uint32_t kLockWaiters = 1u << 31;
-inline constexpr std::uint32_t kHypervisorHolder = kMaxProcesses + 1;  // the hypervisor's name as a holder
+inline constexpr std::uint32_t kSweeperHolder = kMaxProcesses + 1;     // a process of the tenant that has no slot yet
+inline constexpr std::uint32_t kHypervisorHolder = kMaxProcesses + 2;  // the hypervisor's name as a holder
+
+// Another who returns the same slot may have given it away already: only the dead one's name goes.
+inline void forget_owner(ClaimProcess& process, std::uint32_t pid, std::uint64_t start_ticks) {
+  process.start_ticks.compare_exchange_strong(start_ticks, 0);
+  process.pid.compare_exchange_strong(pid, 0);
+}
 
 struct alignas(64) ClaimDevice {
   std::atomic<std::uint32_t> lock;        // futex word: 0 free, else (slot + 1) of the holder, and kLockWaiters

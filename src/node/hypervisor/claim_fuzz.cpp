@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     settle_wanted(page, device, 0);
   }
   const auto is_dead = [&](std::uint32_t slot) { return slot % 2 == 0; };
-  for (std::uint32_t slot = 0; slot < 4; ++slot) reap_slot(page, slot, is_dead);
+  for (std::uint32_t slot = 0; slot < 4; ++slot) reap_slot(page, slot, {}, is_dead);
   for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
     repair_lock(page, device, is_dead);
     rebalance(page, device);

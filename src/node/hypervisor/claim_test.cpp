@@ -61,7 +61,7 @@ TEST(Claim, is_safe_to_read_whatever_stands_in_it) {
     }
     EXPECT_LE(taken_slots(claim.page()).size(), contract::kMaxProcesses);
     for (std::uint32_t slot = 0; slot < 20; ++slot)
-      reap_slot(claim.page(), slot, [](std::uint32_t s) { return s % 2 == 0; });
+      reap_slot(claim.page(), slot, {}, [](std::uint32_t s) { return s % 2 == 0; });
     for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
       repair_lock(claim.page(), device, [](std::uint32_t) { return true; });
       rebalance(claim.page(), device);
@@ -73,10 +73,24 @@ TEST(Reclaim, gives_back_a_dead_slot_and_keeps_the_others) {
   Page claim;
   claim.hold(0, 100);
   claim.hold(1, 30);
-  EXPECT_TRUE(reap_slot(claim.page(), 1, nobody));
+  EXPECT_TRUE(reap_slot(claim.page(), 1, {}, nobody));
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 100u);
   EXPECT_EQ(claim.page().processes[1].state.load(), contract::kSlotFree);
   EXPECT_EQ(claim.page().devices[0].lock.load(), 0u);
+}
+
+TEST(Reclaim, leaves_the_slot_to_the_process_that_has_taken_it_since) {
+  Page claim;
+  claim.hold(1, 30);
+  claim.page().processes[1].pid.store(8);
+  claim.page().processes[1].start_ticks.store(80);
+  EXPECT_TRUE(reap_slot(claim.page(), 1, {7, 70}, nobody));
+  EXPECT_EQ(claim.page().processes[1].state.load(), contract::kSlotLive);
+  EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 30u);
+  EXPECT_TRUE(reap_slot(claim.page(), 1, {8, 80}, nobody));
+  EXPECT_EQ(claim.page().processes[1].state.load(), contract::kSlotFree);
+  EXPECT_EQ(claim.page().processes[1].pid.load(), 0u);
+  EXPECT_EQ(claim.page().processes[1].start_ticks.load(), 0u);
 }
 
 TEST(Reclaim, waits_for_no_lock) {
@@ -84,10 +98,10 @@ TEST(Reclaim, waits_for_no_lock) {
   claim.hold(0, 100);
   claim.hold(1, 30);
   claim.page().devices[0].lock.store(1);  // slot 0, alive
-  EXPECT_FALSE(reap_slot(claim.page(), 1, nobody));
+  EXPECT_FALSE(reap_slot(claim.page(), 1, {}, nobody));
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 130u);
   claim.page().devices[0].lock.store(0);
-  EXPECT_TRUE(reap_slot(claim.page(), 1, nobody)) << "the same step again";
+  EXPECT_TRUE(reap_slot(claim.page(), 1, {}, nobody)) << "the same step again";
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 100u);
 }
 
@@ -102,6 +116,8 @@ TEST(Reclaim, takes_the_lock_of_a_dead_holder_with_its_waiters) {
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 50u);
   claim.page().devices[0].lock.store(contract::kHypervisorHolder);
   EXPECT_TRUE(repair_lock(claim.page(), 0, nobody)) << "left by a hypervisor that died";
+  claim.page().devices[0].lock.store(contract::kSweeperHolder);
+  EXPECT_FALSE(repair_lock(claim.page(), 0, [](std::uint32_t) { return true; })) << "held by a process without a slot";
 }
 
 TEST(Reclaim, sets_a_wrong_total_right_only_while_nobody_changes_it) {

@@ -58,12 +58,23 @@ std::uint64_t sum_of_live(const ClaimPage& page, std::uint32_t device) {
 
 }  // namespace
 
-bool reap_slot(ClaimPage& page, std::uint32_t slot, const SlotIsDead& is_dead) {
+bool reap_slot(ClaimPage& page, std::uint32_t slot, const SlotOwner& owner, const SlotIsDead& is_dead) {
   contract::ClaimProcess& process = page.processes[slot % contract::kMaxProcesses];
-  std::uint32_t state = process.state.load(std::memory_order_acquire);
-  if (state == contract::kSlotFree) return true;
+  const auto given_away = [&] {
+    const std::uint32_t pid = process.pid.load(std::memory_order_acquire);
+    return pid != 0 && (pid != owner.pid || process.start_ticks.load(std::memory_order_acquire) != owner.start_ticks);
+  };
+  const std::uint32_t before = process.state.load(std::memory_order_acquire);
+  if (before == contract::kSlotFree || given_away()) return true;
+  std::uint32_t state = before;
   if (state != contract::kSlotReaping && !process.state.compare_exchange_strong(state, contract::kSlotReaping))
     return false;
+  if (before != contract::kSlotReaping && given_away()) {
+    // Another returned it since we looked, and a living process has it. The totals are set right in passing.
+    state = contract::kSlotReaping;
+    process.state.compare_exchange_strong(state, before == contract::kSlotLive ? contract::kSlotLive : contract::kSlotFree);
+    return true;
+  }
   bool all = true;
   for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
     const std::uint32_t holder = page.devices[device].lock.load(std::memory_order_acquire) & ~kLockWaiters;
@@ -84,6 +95,7 @@ bool reap_slot(ClaimPage& page, std::uint32_t slot, const SlotIsDead& is_dead) {
     if (device.wanted_since_ns.load(std::memory_order_relaxed) != 0)
       device.wanted_since_ns.store(0, std::memory_order_relaxed);
   }
+  contract::forget_owner(process, owner.pid, owner.start_ticks);
   state = contract::kSlotReaping;
   process.state.compare_exchange_strong(state, contract::kSlotFree, std::memory_order_release);
   return true;

@@ -10,8 +10,14 @@ namespace tensor_fusion::node::hypervisor {
 
 using SlotIsDead = std::function<bool(std::uint32_t slot)>;
 
-// Returns a dead process's slot. False: some lock is busy, try again.
-bool reap_slot(contract::ClaimPage& page, std::uint32_t slot, const SlotIsDead& is_dead);
+// Whose slot it was, as it names itself there.
+struct SlotOwner {
+  std::uint32_t pid = 0;
+  std::uint64_t start_ticks = 0;
+};
+
+// Returns a dead process's slot, unless another has it by now. False: some lock is busy, try again.
+bool reap_slot(contract::ClaimPage& page, std::uint32_t slot, const SlotOwner& owner, const SlotIsDead& is_dead);
 
 // Takes over a lock whose holder has died, sets the total right and lets go. True when it did.
 bool repair_lock(contract::ClaimPage& page, std::uint32_t device, const SlotIsDead& is_dead);

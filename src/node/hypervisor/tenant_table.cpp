@@ -354,7 +354,7 @@ void TenantTable::reap(Tenant& tenant, std::uint32_t slot) {
   const SlotView view = slot_view(page, slot);
   const bool same = view.pid == static_cast<std::uint32_t>(known->tenant_pid) && view.start_ticks == known->start_ticks;
   const auto is_dead = [&](std::uint32_t holder) { return slot_is_dead(tenant, holder); };
-  if (same && !reap_slot(page, slot, is_dead)) {
+  if (same && !reap_slot(page, slot, {view.pid, view.start_ticks}, is_dead)) {
     reap_later(tenant.record.id, slot, 2'000'000);
     return;
   }

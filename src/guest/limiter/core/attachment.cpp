@@ -71,7 +71,7 @@ Attachment* register_now() {
   const std::uint64_t start = process_status(pid).start_ticks;
   std::uint32_t slot = take_slot(claim, pid, start, space);
   if (slot == contract::kMaxProcesses) {
-    Ledger sweeper(&claim, contract::kMaxProcesses, space);
+    Ledger sweeper(&claim, contract::kSweeperHolder - 1, space);
     if (sweeper.sweep()) slot = take_slot(claim, pid, start, space);
   }
   if (slot == contract::kMaxProcesses) {

@@ -89,7 +89,7 @@ void LedgerLock::wait(const Ledger& ledger, std::uint32_t device) {
 }
 
 bool Ledger::holder_is_dead(std::uint32_t holder) const {
-  if (holder == contract::kHypervisorHolder) return false;  // patience decides
+  if (holder == contract::kSweeperHolder || holder == contract::kHypervisorHolder) return false;  // patience decides
   if (holder == 0 || holder > kMaxProcesses) return true;   // nobody has this name
   const ClaimProcess& process = page_->processes[holder - 1];
   const std::uint64_t space = process.pid_namespace.load(kRelaxed);
@@ -113,9 +113,12 @@ bool Ledger::reserve(const Device& device, std::uint64_t bytes) {
   const contract::GrantDevice& grant = *device.grant;
   ClaimDevice& total = *device.claim;
   LedgerLock lock(*this, device.index);
-  const std::uint64_t after = add_saturating(total.used_bytes.load(kRelaxed), bytes);
-  if ((grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) == 0 &&
-      add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed)) {
+  std::uint64_t after = 0;
+  const bool turns_over = __builtin_add_overflow(total.used_bytes.load(kRelaxed), bytes, &after);
+  if (turns_over) after = ~std::uint64_t{0};
+  if (turns_over ||
+      ((grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) == 0 &&
+      add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed))) {
     total.refused.fetch_add(1, kRelaxed);
     return false;
   }
@@ -173,9 +176,13 @@ bool Ledger::sweep() {
     if (slot == slot_ || (state != contract::kSlotLive && state != contract::kSlotReaping)) continue;
     const std::uint64_t space = process.pid_namespace.load(kRelaxed);
     if (space == 0 || space != pid_namespace_) continue;
-    if (may_be_alive(process.pid.load(kRelaxed), process.start_ticks.load(kRelaxed))) continue;
+    const std::uint32_t pid = process.pid.load(kRelaxed);
+    const std::uint64_t start_ticks = process.start_ticks.load(kRelaxed);
+    // Live and without a name: the dead one's slot was returned since we looked, and is being given to another.
+    if (pid == 0 ? state == contract::kSlotLive : may_be_alive(pid, start_ticks)) continue;
     if (state == contract::kSlotLive && !process.state.compare_exchange_strong(state, contract::kSlotReaping)) continue;
-    if (may_be_alive(process.pid.load(kRelaxed), process.start_ticks.load(kRelaxed))) {
+    if (state == contract::kSlotLive &&
+        (process.pid.load(kRelaxed) != pid || process.start_ticks.load(kRelaxed) != start_ticks)) {
       // Another has returned the dead one's slot since we looked, and a living process has it.
       state = contract::kSlotReaping;
       if (process.state.compare_exchange_strong(state, contract::kSlotLive)) recount();
@@ -187,6 +194,7 @@ bool Ledger::sweep() {
       LedgerLock lock(*this, device);
       page_->devices[device].used_bytes.store(sum(device), kRelaxed);
     }
+    contract::forget_owner(process, pid, start_ticks);
     state = contract::kSlotReaping;
     process.state.compare_exchange_strong(state, contract::kSlotFree);
     found = true;
@@ -194,31 +202,43 @@ bool Ledger::sweep() {
   return found;
 }
 
+namespace {
+
+// Fills a slot that is kSlotClaimed; false when it was taken away meanwhile.
+bool fill_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint64_t start_ticks,
+               std::uint64_t pid_namespace) {
+  ClaimProcess& process = page.processes[slot];
+  process.pid.store(pid, kRelaxed);
+  process.start_ticks.store(start_ticks, kRelaxed);
+  process.pid_namespace.store(pid_namespace, kRelaxed);
+  std::uint32_t high = page.process_high.load(kRelaxed);
+  while (high <= slot && !page.process_high.compare_exchange_weak(high, slot + 1, kRelaxed)) {
+  }
+  fault(FaultPoint::slot_claimed);
+  process.self_test.store(0, kRelaxed);
+  process.flags.store(0, kRelaxed);
+  for (auto& device : process.devices) {
+    // Word by word: the hypervisor may look at any instant.
+    for (auto* counter :
+         {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
+          &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count})
+      if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
+    for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
+      if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
+  }
+  std::uint32_t state = contract::kSlotClaimed;
+  return process.state.compare_exchange_strong(state, contract::kSlotLive, std::memory_order_release, kRelaxed);
+}
+
+}  // namespace
+
 std::uint32_t take_slot(ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks, std::uint64_t pid_namespace) {
   for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
-    ClaimProcess& process = page.processes[slot];
-    std::uint32_t state = process.state.load(kRelaxed);
-    if (state != contract::kSlotFree || !process.state.compare_exchange_strong(state, contract::kSlotClaimed)) continue;
-    process.pid.store(pid, kRelaxed);
-    process.start_ticks.store(start_ticks, kRelaxed);
-    process.pid_namespace.store(pid_namespace, kRelaxed);
-    std::uint32_t high = page.process_high.load(kRelaxed);
-    while (high <= slot && !page.process_high.compare_exchange_weak(high, slot + 1, kRelaxed)) {
-    }
-    fault(FaultPoint::slot_claimed);
-    process.self_test.store(0, kRelaxed);
-    process.flags.store(0, kRelaxed);
-    for (auto& device : process.devices) {
-      // Word by word: the hypervisor may look at any instant.
-      for (auto* counter :
-           {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
-            &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count})
-        if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
-      for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
-        if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
-    }
-    process.state.store(contract::kSlotLive, std::memory_order_release);
-    return slot;
+    auto& state = page.processes[slot].state;
+    for (std::uint32_t free = contract::kSlotFree; state.load(kRelaxed) == contract::kSlotFree &&
+                                                   state.compare_exchange_strong(free, contract::kSlotClaimed);
+         free = contract::kSlotFree)
+      if (fill_slot(page, slot, pid, start_ticks, pid_namespace)) return slot;
   }
   return kMaxProcesses;
 }

@@ -104,6 +104,10 @@ TEST_F(LedgerPages, a_request_near_the_largest_number_is_refused) {
   EXPECT_FALSE(ledger.reserve(device_of(slot), ~std::uint64_t{0}));
   EXPECT_FALSE(ledger.reserve(device_of(slot), ~std::uint64_t{0} - 511));
   EXPECT_EQ(used(), 512u);
+  grant.page->devices[0].flags = contract::kMemoryUnlimited;  // nor does it turn the sum over where nothing is limited
+  EXPECT_FALSE(ledger.reserve(device_of(slot), ~std::uint64_t{0} - 511));
+  EXPECT_EQ(used(), 512u);
+  EXPECT_EQ(claim.page->processes[slot].devices[0].ledger_bytes.load(), 512u);
 }
 
 TEST_F(LedgerPages, a_limit_lowered_below_use_refuses_and_shows_nothing_left) {
@@ -182,6 +186,8 @@ TEST_P(DeathInside, of_the_lock_blocks_nobody_and_loses_no_byte) {
   EXPECT_TRUE(ledger.sweep());
   EXPECT_EQ(used(), 101u);
   EXPECT_EQ(claim.page->processes[1].state.load(), contract::kSlotFree);
+  EXPECT_EQ(claim.page->processes[1].pid.load(), 0u) << "who takes it next would be known by the dead one's name";
+  EXPECT_EQ(claim.page->processes[1].start_ticks.load(), 0u);
 }
 
 TEST_F(LedgerPages, a_sweeper_that_dies_halfway_is_finished_by_the_next) {
@@ -211,6 +217,57 @@ TEST_F(LedgerPages, a_forged_holder_is_passed_in_bounded_time) {
   // Even one that names a living process, this one itself.
   claim.page->devices[0].lock = slot + 1;
   EXPECT_TRUE(ledger.reserve(device_of(slot), 1));
+}
+
+TEST_F(LedgerPages, a_lock_held_by_one_without_a_slot_is_lost_to_patience_alone) {
+  for (const std::uint32_t holder : {contract::kSweeperHolder, contract::kHypervisorHolder}) {
+    claim.page->devices[0].lock = holder;
+    const std::uint64_t start = os::monotonic_ns();
+    EXPECT_TRUE(ledger_of(slot).reserve(device_of(slot), 1));
+    EXPECT_GT(os::monotonic_ns() - start, 1'500'000'000u);
+  }
+}
+
+TEST_F(LedgerPages, a_live_slot_without_a_name_is_being_given_to_another_and_not_reaped) {
+  claim.page->processes[1].state = contract::kSlotLive;
+  claim.page->processes[1].pid_namespace = os::pid_namespace();
+  claim.page->process_high = 2;
+  EXPECT_FALSE(ledger_of(slot).sweep());
+  EXPECT_EQ(claim.page->processes[1].state.load(), contract::kSlotLive);
+}
+
+TEST_F(LedgerPages, a_slot_reaped_while_it_was_being_filled_is_not_taken_by_two) {
+  std::atomic<bool> done{false};
+  std::thread reaper([&] {
+    while (!done.load()) {
+      for (std::uint32_t number = 1; number < 4; ++number) {
+        auto& state = claim.page->processes[number].state;
+        std::uint32_t seen = contract::kSlotClaimed;
+        if (!state.compare_exchange_strong(seen, contract::kSlotReaping)) continue;
+        seen = contract::kSlotReaping;
+        state.compare_exchange_strong(seen, contract::kSlotFree);
+      }
+    }
+  });
+  std::atomic<int> owners[contract::kMaxProcesses] = {};
+  std::atomic<int> shared{0};
+  const auto work = [&] {
+    for (int i = 0; i < 20'000; ++i) {
+      const std::uint32_t mine = take_slot(*claim.page, 7, 7, 7);
+      if (mine == contract::kMaxProcesses) continue;
+      if (owners[mine].fetch_add(1) != 0) shared.fetch_add(1);
+      owners[mine].fetch_sub(1);
+      std::uint32_t live = contract::kSlotLive;
+      claim.page->processes[mine].state.compare_exchange_strong(live, contract::kSlotFree);
+    }
+  };
+  std::thread first(work);
+  std::thread second(work);
+  first.join();
+  second.join();
+  done = true;
+  reaper.join();
+  EXPECT_EQ(shared.load(), 0);
 }
 
 TEST_F(LedgerPages, forged_numbers_neither_crash_nor_raise_the_limit) {
