@@ -132,9 +132,13 @@ base::Result<void> make_directories(const std::string& path, unsigned mode) {
   for (std::size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
     const std::string part = path.substr(0, at);
     if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST) {
+      if (errno == ENOTDIR)
+        return base::fail(ErrorCode::kUsage,
+                          part.substr(0, part.rfind('/')) + " is not a directory; choose another with --state");
+      const int why = errno;
       struct stat info{};
       if (::stat(part.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-        return std::unexpected(error_of("make the directory", part, errno == ENOENT ? EACCES : errno));
+        return std::unexpected(error_of("make the directory", part, why == ENOENT ? EACCES : why));
     }
     if (at == std::string::npos) break;
   }

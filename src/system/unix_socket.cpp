@@ -67,7 +67,7 @@ base::Result<Fd> connect_unix(const std::string& path) {
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return std::unexpected(error_of("make a socket for", path, errno));
   if (::connect(fd.get(), generic(*address), sizeof *address) == 0) return fd;
-  if (errno == ENOENT || errno == ECONNREFUSED)
+  if (errno == ENOENT || errno == ENOTDIR || errno == ECONNREFUSED)
     return base::fail(ErrorCode::kUnavailable,
                       "no hypervisor listens on " + path + "; start one with 'tensor-fusion hypervisor'");
   return std::unexpected(error_of("connect to", path, errno));

@@ -36,11 +36,24 @@ using base::Json;
   ::_exit(127);
 }
 
+constexpr std::string_view kBegun = "tensor-fusion: starts a hypervisor";
+
+// Where nothing can be written the daemon could not say why it does not start: so this is found out before.
+base::Result<void> begin_log(const std::string& path) {
+  const system::Fd log(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const std::string line = std::string(kBegun) + "\n";
+  if (!log || ::write(log.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    return std::unexpected(system::error_of("write", path, errno));
+  return {};
+}
+
+// What was said since the log was begun, its last line.
 std::string last_line(const std::string& path) {
   const auto content = system::read_file(path);
   if (!content) return "";
   const std::string_view text = base::trim(*content);
-  return std::string(text.substr(text.rfind('\n') + 1));
+  const std::string_view line = text.substr(text.rfind('\n') + 1);
+  return line == kBegun ? "" : std::string(line);
 }
 
 }  // namespace
@@ -58,6 +71,7 @@ base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
   const unsigned mode = ::geteuid() == 0 ? 0755 : 0700;
   if (auto made = system::make_directories(options.state, mode); !made) return std::unexpected(made.error());
   const std::string log = options.state + "/hypervisor.log";
+  if (auto begun = begin_log(log); !begun) return std::unexpected(begun.error());
   const pid_t child = ::fork();
   if (child < 0) return std::unexpected(system::error_of("start", "a hypervisor", errno));
   if (child == 0) become_daemon(options.hypervisor_command, log);

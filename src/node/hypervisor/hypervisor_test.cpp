@@ -286,5 +286,20 @@ TEST(Client, finds_the_one_that_runs) {
   EXPECT_EQ(client->version().value()["pid"].as_int(), daemon.pid());
 }
 
+TEST(Client, says_that_the_state_directory_is_full_or_none_instead_of_pointing_at_a_log_nobody_could_write) {
+  system::ScratchDirectory scratch;
+  EnsureOptions options{.state = scratch.path("full"), .hypervisor_command = {"/bin/false"}, .timeout_ms = 1000};
+  ASSERT_TRUE(system::make_directories(options.state, 0755));
+  ASSERT_EQ(::symlink("/dev/full", (options.state + "/hypervisor.log").c_str()), 0);
+  EXPECT_EQ(Client::ensure_running(options).error().code, base::ErrorCode::kNoSpace);
+  ASSERT_TRUE(system::replace_file(scratch.path("file"), "x"));
+  for (const char* state : {"file", "file/below"}) {
+    options.state = scratch.path(state);
+    const base::Error error = Client::ensure_running(options).error();
+    EXPECT_EQ(error.code, base::ErrorCode::kUsage) << error.message;
+    EXPECT_NE(error.message.find("--state"), std::string::npos) << error.message;
+  }
+}
+
 }  // namespace
 }  // namespace tensor_fusion::node::hypervisor
