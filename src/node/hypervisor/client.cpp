@@ -61,6 +61,11 @@ std::string last_line(const std::string& path) {
 base::Result<Client> Client::connect(const std::string& state) {
   auto fd = system::connect_unix(state + "/" + kSocketName);
   if (!fd) return std::unexpected(fd.error());
+  // Its answer says what our program loads: in a folder where anybody may write, anybody may have been here first.
+  const auto peer = system::peer_of(fd->get());
+  if (!peer || (peer->uid != 0 && peer->uid != ::geteuid() && ::geteuid() != 0))
+    return base::fail(ErrorCode::kPermission,
+                      "the hypervisor in " + state + " belongs to another user; choose another directory with --state");
   return Client(system::LineConnection(*std::move(fd)));
 }
 

@@ -255,6 +255,37 @@ TEST(Hypervisor, gives_a_stranger_one_slice_for_each_process) {  // 4,000 from o
             0);
 }
 
+// Whoever makes /tmp/tensor-fusion-1000 first could tell user 1000's programs what to load.
+TEST(Client, does_not_believe_a_hypervisor_of_another_user) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const auto code_of_connecting = [](const std::string& socket) {
+    const auto client = Client::connect(std::filesystem::path(socket).parent_path());
+    return client ? 0 : static_cast<int>(client.error().code);
+  };
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, code_of_connecting), 0) << "root's is everybody's";
+  const std::string fake = daemon.scratch("fake");
+  ASSERT_TRUE(system::make_directories(fake, 0755));
+  std::filesystem::permissions(fake, std::filesystem::perms::all);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t impostor = ::fork();
+  if (impostor == 0) {
+    const bool changed = ::setgid(kNobody - 1) == 0 && ::setuid(kNobody - 1) == 0;
+    const auto listener = system::listen_unix(fake + "/hypervisor.sock", 0666);
+    if (!changed || !listener || ::write(ready[1], "x", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char go = 0;
+  ASSERT_EQ(::read(ready[0], &go, 1), 1);
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, [&](const std::string&) { return code_of_connecting(fake + "/x"); }),
+            static_cast<int>(base::ErrorCode::kPermission));
+  ::kill(impostor, SIGKILL);
+  ::waitpid(impostor, nullptr, 0);
+  for (const int fd : ready) ::close(fd);
+}
+
 TEST(Hypervisor, keeps_no_requests_of_a_client_that_does_not_read_the_answers) {  // 1.3 GiB after five million
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
