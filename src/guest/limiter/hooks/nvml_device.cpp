@@ -116,6 +116,12 @@ TF_NVML_ENTRY(nvmlDeviceGetHandleByIndex_v2, (unsigned index, NvmlDevice* device
 TF_NVML_ENTRY(nvmlDeviceGetHandleByUUID, (const char* uuid, NvmlDevice* device)) {
   return only_shown(TF_REAL_NVML(nvmlDeviceGetHandleByUUID)(uuid, device), device);
 }
+TF_NVML_ENTRY(nvmlDeviceGetHandleByUUIDV, (const void* uuid, NvmlDevice* device)) {
+  return only_shown(TF_REAL_NVML(nvmlDeviceGetHandleByUUIDV)(uuid, device), device);
+}
+TF_NVML_ENTRY(nvmlDeviceGetHandleBySerial, (const char* serial, NvmlDevice* device)) {
+  return only_shown(TF_REAL_NVML(nvmlDeviceGetHandleBySerial)(serial, device), device);
+}
 TF_NVML_ENTRY(nvmlDeviceGetHandleByPciBusId, (const char* bus, NvmlDevice* device)) {
   return only_shown(TF_REAL_NVML(nvmlDeviceGetHandleByPciBusId)(bus, device), device);
 }
