@@ -14,17 +14,18 @@ namespace tensor_fusion::tests {
 using guest::limiter::testing::Job;
 using guest::limiter::testing::TestSlice;
 
-LimitedMachine::LimitedMachine(std::uint64_t limit_bytes, const std::string& description) {
+LimitedMachine::LimitedMachine(std::uint64_t limit_bytes, const std::string& description, unsigned cards) {
   char name[] = "/dev/shm/tensor-fusion-machine-XXXXXX";
   if (mkdtemp(name) == nullptr) throw std::runtime_error("cannot make a directory in /dev/shm");
   state_ = name;
   auto machine = sim::device::Machine::attach({state_ + "/sim", description, ""});
   if (!machine) throw std::runtime_error(machine.error().message);
   machine_ = std::move(*machine);
-  const sim::device::DeviceInfo& card = machine_->device(0);
-  overhead_ = card.profile.context_overhead_bytes;
-  slice_ = std::make_unique<TestSlice>(
-      std::vector<guest::limiter::testing::GrantedDevice>{{card.uuid, limit_bytes, overhead_, true, 10000}});
+  overhead_ = machine_->device(0).profile.context_overhead_bytes;
+  std::vector<guest::limiter::testing::GrantedDevice> granted;
+  for (unsigned card = 0; card < cards; ++card)
+    granted.push_back({machine_->device(card).uuid, limit_bytes, overhead_, true, 10000});
+  slice_ = std::make_unique<TestSlice>(granted);
   slice_->start_hypervisor();
 }
 LimitedMachine::~LimitedMachine() {

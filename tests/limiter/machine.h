@@ -13,12 +13,14 @@ namespace tensor_fusion::tests {
 
 class LimitedMachine {
  public:
-  // The slice may hold `limit_bytes` of the card beside the contexts' overhead; 0 = no limit.
-  explicit LimitedMachine(std::uint64_t limit_bytes, const std::string& description = "1xh100");
+  // The slice has the first `cards`, and may hold `limit_bytes` of each; 0 = no limit.
+  explicit LimitedMachine(std::uint64_t limit_bytes, const std::string& description = "1xh100",
+                          unsigned cards = 1);
   ~LimitedMachine();
 
   std::uint64_t overhead() const { return overhead_; }
   std::string uuid(unsigned card) const { return machine_->device(card).uuid; }
+  std::string serial(unsigned card) const { return machine_->device(card).serial; }
   guest::limiter::testing::TestSlice& slice() { return *slice_; }
   std::uint64_t ledger() const { return slice_->claim().devices[0].used_bytes.load(); }
   sim::device::MemoryInfo memory() const;    // of the first card, dead processes reaped

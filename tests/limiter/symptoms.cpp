@@ -121,7 +121,7 @@ void open_memory(const char* text) {
   pause_here();
 }
 
-void management() {
+void management(const char* serial) {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
   if (library == nullptr) return;
   const auto call = [&](const char* name) { return dlsym(library, name); };
@@ -155,6 +155,90 @@ void management() {
               listed);
   for (unsigned i = 0; i < listed && i < 64; ++i) std::printf("%u,", processes[i].pid);
   std::printf("\n");
+  if (serial == nullptr) return;
+  std::printf("by_serial=%d\n", reinterpret_cast<int (*)(const char*, nvml::Device*)>(
+                                    call("nvmlDeviceGetHandleBySerial"))(serial, &none));
+}
+
+void say(const char* what, CUresult result) {
+  std::printf("%s=%d\n", what, result);
+  pause_here();
+}
+CUmemoryPool make_pool(int device) {
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  CUmemoryPool pool = nullptr;
+  find<CUmemoryPool*, const CUmemPoolProps*>("cuMemPoolCreate")(&pool, &props);
+  return pool;
+}
+
+// A pool is destroyed while memory from it is still out.
+void destroy_pool(std::size_t bytes) {
+  start();
+  const CUmemoryPool pool = make_pool(0);
+  CUdeviceptr pointer = 0;
+  say("taken", find<CUdeviceptr*, std::size_t, CUmemoryPool, CUstream>("cuMemAllocFromPoolAsync")(&pointer, bytes, pool,
+                                                                                                nullptr));
+  say("destroyed", find<CUmemoryPool>("cuMemPoolDestroy")(pool));
+  say("more", take(bytes, pointer));
+}
+
+// A context with two users: the first to let go ends nothing.
+void attach_context(std::size_t bytes) {
+  CUcontext context = nullptr;
+  find<unsigned>("cuInit")(0);
+  find<CUcontext*, unsigned, CUdevice>("cuCtxCreate_v2")(&context, 0, 0);
+  CUdeviceptr pointer = 0;
+  say("taken", take(bytes, pointer));
+  find<CUcontext*, unsigned>("cuCtxAttach")(&context, 0);
+  say("detached", find<CUcontext>("cuCtxDetach")(context));
+  say("more", take(bytes, pointer));
+  say("ended", find<CUcontext>("cuCtxDetach")(context));
+}
+
+// Work for a stream by a thread that has no current context: a stream knows its own.
+void without_context(std::size_t bytes) {
+  const CUcontext context = start();
+  CUstream stream = nullptr;
+  find<CUstream*, unsigned>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING);
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  find<CUmodule*, const void*>("cuModuleLoadData")(
+      &module, ".version 6.3\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n  ret;\n}\n");
+  find<CUfunction*, CUmodule, const char*>("cuModuleGetFunction")(&function, module, "nothing");
+  find<CUcontext>("cuCtxSetCurrent")(nullptr);
+  CUdeviceptr pointer = 0;
+  const auto take_async = find<CUdeviceptr*, std::size_t, CUstream>("cuMemAllocAsync");
+  say("taken", take_async(&pointer, bytes, stream));
+  say("more", take_async(&pointer, bytes, stream));
+  say("launched", find<CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                       void**, void**>("cuLaunchKernel")(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
+  find<CUcontext>("cuCtxSetCurrent")(context);
+}
+
+// A graph made on the first card that allocates on the second.
+void graph_elsewhere(std::size_t bytes) {
+  start();
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphNode free_node = nullptr;
+  CUgraphExec exec = nullptr;
+  CUDA_MEM_ALLOC_NODE_PARAMS params{};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
+  params.bytesize = bytes;
+  find<CUgraph*, unsigned>("cuGraphCreate")(&graph, 0);
+  find<CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUDA_MEM_ALLOC_NODE_PARAMS*>("cuGraphAddMemAllocNode")(
+      &node, graph, nullptr, 0, &params);
+  find<CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUdeviceptr>("cuGraphAddMemFreeNode")(
+      &free_node, graph, &node, 1, params.dptr);
+  say("made", find<CUgraphExec*, CUgraph, unsigned long long>("cuGraphInstantiateWithFlags")(&exec, graph, 0));
+  say("run", find<CUgraphExec, CUstream>("cuGraphLaunch")(exec, nullptr));
+  find<CUstream>("cuStreamSynchronize")(nullptr);
+  find<CUgraphExec>("cuGraphExecDestroy")(exec);
+  find<CUgraph>("cuGraphDestroy")(graph);
+  say("trimmed", find<CUdevice>("cuDeviceGraphMemTrim")(1));
 }
 
 void device_uuid() {
@@ -185,7 +269,7 @@ int main(int count, char** arguments) {
     start();
     CUdeviceptr pointer = 0;
     std::printf("own=%d alloc=%d\n", getpid(), take(100 << 20, pointer));
-    management();
+    management(count > 2 ? arguments[2] : nullptr);
   } else if (command == "uuid") {
     start();
     device_uuid();
@@ -196,6 +280,14 @@ int main(int count, char** arguments) {
     pause_here();
     std::printf("more=%d\n", take(std::strtoull(arguments[2], nullptr, 0), pointer));
     pause_here();
+  } else if (command == "destroy_pool" && count > 2) {
+    destroy_pool(std::strtoull(arguments[2], nullptr, 0));
+  } else if (command == "attach_context" && count > 2) {
+    attach_context(std::strtoull(arguments[2], nullptr, 0));
+  } else if (command == "without_context" && count > 2) {
+    without_context(std::strtoull(arguments[2], nullptr, 0));
+  } else if (command == "graph_elsewhere" && count > 2) {
+    graph_elsewhere(std::strtoull(arguments[2], nullptr, 0));
   } else if (command == "hold_namespace") {
     start();
     std::printf("namespace=%d\n", dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW) != nullptr ? 1 : 0);

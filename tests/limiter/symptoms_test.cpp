@@ -88,6 +88,8 @@ TEST(Symptom, tools_see_other_cards_and_other_tenants_processes) {
   EXPECT_EQ(outcome.number("beyond"), 2u);  // NVML_ERROR_INVALID_ARGUMENT
   EXPECT_EQ(outcome.number("listed"), 1u);
   EXPECT_EQ(outcome.value("pids"), outcome.value("own") + ",");
+  EXPECT_EQ(run(symptom(machine, {"management", machine.serial(0)})).number("by_serial"), 0u);
+  EXPECT_EQ(run(symptom(machine, {"management", machine.serial(1)})).number("by_serial"), 6u);  // NVML_ERROR_NOT_FOUND
   stranger.go();
 }
 
@@ -197,6 +199,68 @@ TEST(Symptom, an_allocation_or_free_that_the_driver_fails_stays_booked) {
       tenant.go();
     }
     EXPECT_GT(states, 1) << site;
+  }
+}
+
+TEST(Symptom, a_pool_destroyed_with_its_memory_still_out_frees_the_slice) {
+  LimitedMachine machine(2 * kGiB);
+  Talk tenant(symptom(machine, {"destroy_pool", std::to_string(kGiB + kGiB / 2)}));
+  tenant.line();
+  ASSERT_EQ(tenant.line(), "taken=0");
+  tenant.go();
+  ASSERT_EQ(tenant.line(), "destroyed=0");
+  EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
+  tenant.go();
+  EXPECT_EQ(tenant.line(), "more=2");
+  tenant.go();
+}
+
+TEST(Symptom, a_context_that_another_user_still_holds_is_forgotten) {
+  LimitedMachine machine(2 * kGiB);
+  Talk tenant(symptom(machine, {"attach_context", std::to_string(kGiB + kGiB / 2)}));
+  ASSERT_EQ(tenant.line(), "taken=0");
+  tenant.go();
+  ASSERT_EQ(tenant.line(), "detached=0");
+  EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
+  tenant.go();
+  EXPECT_EQ(tenant.line(), "more=2");
+  tenant.go();
+  ASSERT_EQ(tenant.line(), "ended=0");
+  EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
+  tenant.go();
+}
+
+TEST(Symptom, a_thread_without_a_current_context_passes_every_limit) {
+  LimitedMachine machine(2 * kGiB);
+  machine.slice().grant().devices[0].flags.fetch_and(~static_cast<std::uint32_t>(contract::kComputeUnlimited));
+  Talk tenant(symptom(machine, {"without_context", std::to_string(kGiB + kGiB / 2)}));
+  tenant.line();
+  ASSERT_EQ(tenant.line(), "taken=0");
+  EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
+  tenant.go();
+  EXPECT_EQ(tenant.line(), "more=2");
+  tenant.go();
+  EXPECT_EQ(tenant.line(), "launched=0");
+  EXPECT_EQ(machine.slice().claim().processes[0].devices[0].launches.load(), 1u);
+  tenant.go();
+}
+
+TEST(Symptom, memory_that_a_graph_takes_on_another_card_is_not_booked_there) {
+  for (const std::uint64_t asked : {kGiB, 3 * kGiB}) {
+    LimitedMachine machine(2 * kGiB, "2xh100", 2);
+    const auto& cards = machine.slice().claim().devices;
+    Talk tenant(symptom(machine, {"graph_elsewhere", std::to_string(asked)}));
+    tenant.line();
+    ASSERT_EQ(tenant.line(), "made=0");
+    tenant.go();
+    EXPECT_EQ(tenant.line(), asked > 2 * kGiB ? "run=2" : "run=0");
+    EXPECT_EQ(cards[0].used_bytes.load(), machine.overhead());
+    EXPECT_EQ(cards[1].used_bytes.load(), asked > 2 * kGiB ? 0 : asked);
+    tenant.go();
+    EXPECT_EQ(tenant.line(), "trimmed=0");
+    EXPECT_EQ(cards[0].used_bytes.load(), machine.overhead());
+    EXPECT_EQ(cards[1].used_bytes.load(), 0u);
+    tenant.go();
   }
 }
 

@@ -10,18 +10,25 @@ namespace {
 constexpr std::uint64_t kGraphStep = 2 << 20;  // pieces in which drivers reserve graph memory
 constexpr int kMaxNesting = 8;
 
-std::uint64_t word_of(CUgraphExec exec) { return reinterpret_cast<std::uint64_t>(exec); }
+// An executable graph may take memory of several devices: a holding for each.
+std::uint64_t key_of(CUgraphExec exec, std::uint32_t device) {
+  return reinterpret_cast<std::uint64_t>(exec) ^ (std::uint64_t{device} << 56);
+}
 
-// What the allocation nodes of a graph ask for, child graphs included.
-std::uint64_t allocation_bytes(CUgraph graph, int nesting) {
+struct PerDevice {
+  std::uint64_t bytes[contract::kMaxDevices] = {};
+};
+
+// What the allocation nodes of a graph ask for, child graphs included. Each says on which device; one that is not of
+// this slice counts as the current one.
+void add_allocations(const Attachment& attached, CUgraph graph, const Device* current, int nesting, PerDevice& asked) {
   std::size_t count = 0;
   if (driver().cuGraphMemAllocNodeGetParams == nullptr || driver().cuGraphGetNodes == nullptr ||
       nesting > kMaxNesting || driver().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0)
-    return 0;
+    return;
   const std::size_t size = count * sizeof(CUgraphNode);
   auto* nodes = static_cast<CUgraphNode*>(os::map_memory(size));
-  if (nodes == nullptr) return 0;
-  std::uint64_t bytes = 0;
+  if (nodes == nullptr) return;
   if (driver().cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS) {
     for (std::size_t i = 0; i < count; ++i) {
       CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -30,15 +37,16 @@ std::uint64_t allocation_bytes(CUgraph graph, int nesting) {
       if (driver().cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS) continue;
       if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
           driver().cuGraphMemAllocNodeGetParams(nodes[i], &allocation) == CUDA_SUCCESS) {
-        bytes += rounded(allocation.bytesize, kGraphStep);
+        const Device* device = device_of(allocation.poolProps.location.id);
+        if (device == nullptr) device = current;
+        if (device != nullptr) asked.bytes[device - attached.devices] += rounded(allocation.bytesize, kGraphStep);
       } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
                  driver().cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS) {
-        bytes += allocation_bytes(child, nesting + 1);
+        add_allocations(attached, child, current, nesting + 1, asked);
       }
     }
   }
   os::unmap(nodes, size);
-  return bytes;
 }
 
 std::uint64_t graph_memory(const Device& device) {
@@ -66,16 +74,21 @@ void settle_graph_memory(Attachment& attached, Device& device, std::uint64_t res
 CUresult instantiated(CUresult result, const CUgraphExec* exec, CUgraph graph) {
   if (result != CUDA_SUCCESS || exec == nullptr) return result;
   Device* device = current_device();
-  if (device == nullptr) return result;
-  gate::graph_instantiated(*device, *exec, graph);
-  Holding holding;
-  holding.kind = Kind::exec;
-  holding.key = word_of(*exec);
-  holding.bytes = allocation_bytes(graph, 0);
-  holding.extra = ~std::uint64_t{0};  // never run
-  holding.device = static_cast<std::uint32_t>(device - attachment()->devices);
-  if (holding.bytes != 0 && attachment()->holdings.insert(holding))
-    attachment()->graph_execs.fetch_add(1, std::memory_order_relaxed);
+  Attachment* attached = attachment();
+  if (attached == nullptr) return result;
+  if (device != nullptr) gate::graph_instantiated(*device, *exec, graph);
+  PerDevice asked;
+  add_allocations(*attached, graph, device, 0, asked);
+  for (std::uint32_t index = 0; index < attached->device_count; ++index) {
+    if (asked.bytes[index] == 0) continue;
+    Holding holding;
+    holding.kind = Kind::exec;
+    holding.key = key_of(*exec, index);
+    holding.bytes = asked.bytes[index];
+    holding.extra = ~std::uint64_t{0};  // never run
+    holding.device = index;
+    if (attached->holdings.insert(holding)) attached->graph_execs.fetch_add(1, std::memory_order_relaxed);
+  }
   return result;
 }
 
@@ -87,24 +100,37 @@ CUresult updated(CUresult result, CUgraphExec exec) {
 // Runs a call that may make an executable graph take its memory.
 template <class Call>
 CUresult with_memory(Attachment& attached, CUgraphExec exec, Call call) {
-  Holding holding;
-  if (attached.graph_execs.load(std::memory_order_relaxed) == 0 ||
-      !attached.holdings.find(Kind::exec, word_of(exec), holding))
-    return call();
-  Device& device = attached.devices[holding.device];
+  if (attached.graph_execs.load(std::memory_order_relaxed) == 0) return call();
+  bool allocates[contract::kMaxDevices] = {};
+  bool any = false;
+  for (std::uint32_t index = 0; index < attached.device_count; ++index) {
+    Holding holding;
+    allocates[index] = attached.holdings.find(Kind::exec, key_of(exec, index), holding);
+    any |= allocates[index];
+  }
+  if (!any) return call();
+  PerDevice reserved;
   Guard guard(attached.graph_mutex);
   const std::uint64_t trims = attached.graph_trims.load(std::memory_order_relaxed);
-  const bool has_run = holding.extra == trims;  // its memory is there unless it was trimmed since
-  std::uint64_t beforehand = holding.bytes;
-  if (has_run || !reserve(device, beforehand)) {
-    if (!has_run) return CUDA_ERROR_OUT_OF_MEMORY;
-    beforehand = 0;
+  for (std::uint32_t index = 0; index < attached.device_count; ++index) {
+    Holding holding;
+    if (!allocates[index] || !attached.holdings.find(Kind::exec, key_of(exec, index), holding)) continue;
+    if (holding.extra == trims) continue;  // it has run, and its memory is there unless it was trimmed since
+    if (reserve(attached.devices[index], holding.bytes)) {
+      reserved.bytes[index] = holding.bytes;
+      continue;
+    }
+    for (std::uint32_t before = 0; before < index; ++before) release(attached.devices[before], reserved.bytes[before]);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   fault(FaultPoint::reserved);
   const CUresult result = call();
-  settle_graph_memory(attached, device, beforehand);
-  if (result == CUDA_SUCCESS)
-    attached.holdings.update(Kind::exec, word_of(exec), [&](Holding& known) { known.extra = trims; });
+  for (std::uint32_t index = 0; index < attached.device_count; ++index) {
+    if (!allocates[index]) continue;
+    settle_graph_memory(attached, attached.devices[index], reserved.bytes[index]);
+    if (result == CUDA_SUCCESS)
+      attached.holdings.update(Kind::exec, key_of(exec, index), [&](Holding& known) { known.extra = trims; });
+  }
   return result;
 }
 
@@ -142,14 +168,17 @@ TF_ENTRY(cuGraphExecDestroy, (CUgraphExec exec)) {
   Attachment* attached = attachment();
   if (attached == nullptr) return TF_FORWARD(cuGraphExecDestroy, exec);
   gate::graph_destroyed(exec);
-  Holding holding;
-  if (attached->graph_execs.load(std::memory_order_relaxed) == 0 ||
-      !attached->holdings.take(Kind::exec, word_of(exec), holding))
-    return TF_REAL(cuGraphExecDestroy)(exec);
-  attached->graph_execs.fetch_sub(1, std::memory_order_relaxed);
+  if (attached->graph_execs.load(std::memory_order_relaxed) == 0) return TF_REAL(cuGraphExecDestroy)(exec);
+  bool allocates[contract::kMaxDevices] = {};
+  for (std::uint32_t index = 0; index < attached->device_count; ++index) {
+    Holding holding;
+    allocates[index] = attached->holdings.take(Kind::exec, key_of(exec, index), holding);
+    if (allocates[index]) attached->graph_execs.fetch_sub(1, std::memory_order_relaxed);
+  }
   const CUresult result = TF_REAL(cuGraphExecDestroy)(exec);
   Guard guard(attached->graph_mutex);
-  settle_graph_memory(*attached, attached->devices[holding.device], 0);
+  for (std::uint32_t index = 0; index < attached->device_count; ++index)
+    if (allocates[index]) settle_graph_memory(*attached, attached->devices[index], 0);
   return result;
 }
 
