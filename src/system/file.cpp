@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -9,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace tensor_fusion::system {
@@ -38,6 +40,9 @@ ErrorCode code_of(int error_number) {
       return ErrorCode::kInternal;
   }
 }
+
+constexpr int kLockTries = 400;
+constexpr unsigned kLockPauseUs = 5000;
 
 const char* advice_for(ErrorCode code) {
   switch (code) {
@@ -181,12 +186,18 @@ std::optional<FileIdentity> identity_of(int fd) {
 base::Result<FileLock> FileLock::acquire(const std::string& path) {
   Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file) return std::unexpected(error_of("open the lock", path, errno));
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+  for (int tries = 0; ::flock(file.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
     if (errno != EWOULDBLOCK) return std::unexpected(error_of("lock", path, errno));
     std::array<char, 32> holder{};
     const ssize_t got = ::pread(file.get(), holder.data(), holder.size() - 1, 0);
     std::string pid(holder.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
     while (!pid.empty() && pid.back() == '\n') pid.pop_back();
+    // A child of a dead holder may not have let go yet of what it was born with.
+    const int number = std::atoi(pid.c_str());
+    if (tries < kLockTries && number > 0 && ::kill(number, 0) != 0 && errno == ESRCH) {
+      ::usleep(kLockPauseUs);
+      continue;
+    }
     return base::fail(ErrorCode::kAlreadyRunning,
                       "already held by process " + (pid.empty() ? "(unknown)" : pid) + ": " + path);
   }

@@ -1,9 +1,12 @@
 #include "system/file.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "system/scratch_directory.h"
 
@@ -67,6 +70,36 @@ TEST(FileLock, names_the_process_that_holds_it) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, base::ErrorCode::kAlreadyRunning);
   EXPECT_NE(second.error().message.find(std::to_string(::getpid())), std::string::npos);
+}
+
+// A provider process that has just been forked holds its parent's lock until it lets go of all it was born with.
+TEST(FileLock, is_had_soon_after_its_holder_was_killed_although_a_child_still_has_it_open) {
+  ScratchDirectory scratch;
+  const std::string path = scratch.path("lock");
+  int ready[2], end[2];
+  ASSERT_TRUE(::pipe(ready) == 0 && ::pipe(end) == 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const auto lock = FileLock::acquire(path);
+    if (!lock || ::fork() < 0) ::_exit(1);
+    ::close(end[1]);
+    char go = 'x';
+    if (::write(ready[1], &go, 1) != 1) ::_exit(1);
+    ::_exit(::read(end[0], &go, 1) == 1 ? 0 : 1);  // parent and child
+  }
+  ::close(end[0]);
+  char go[2];
+  for (int got = 0; got < 2; ++got) ASSERT_EQ(::read(ready[0], go, 1), 1);
+  EXPECT_EQ(FileLock::acquire(path).error().code, base::ErrorCode::kAlreadyRunning) << "the holder lives";
+  ::kill(holder, SIGKILL);
+  ::waitpid(holder, nullptr, 0);
+  std::thread child_ends([&] {
+    ::usleep(20'000);
+    ::close(end[1]);
+  });
+  EXPECT_TRUE(FileLock::acquire(path));
+  child_ends.join();
+  for (const int fd : ready) ::close(fd);
 }
 
 }  // namespace
