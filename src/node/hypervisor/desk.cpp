@@ -311,6 +311,10 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
   if (!request) return refuse(connection, request.error());
   Tenant* tenant = tenant_for(connection, peer, json, "tenant");
   if (!tenant) return;
+  if (const Tenant* inside = parts_.tenants.owner_of(peer.pid))
+    return refuse(connection,
+                  {ErrorCode::kPermission, "process " + std::to_string(peer.pid) + " runs in the slice " +
+                                               inside->record.name + "; limits are changed from outside of slices"});
   TenantRecord changed = tenant->record;
   if (request->vram) changed.request.vram = request->vram;
   if (request->compute) {

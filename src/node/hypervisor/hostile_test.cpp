@@ -227,6 +227,34 @@ TEST(Hypervisor, lets_no_stranger_start_a_slice_with_a_process_that_is_not_the_c
   EXPECT_TRUE(system::process_stat(victim) && !system::process_stat(victim)->dead());
 }
 
+// The view of a slice hides the socket; root may uncover it, and a slice without a view sees it.
+TEST(Hypervisor, changes_no_limit_for_a_process_of_a_slice) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  int go[2];
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t program = ::fork();
+  if (program == 0) {
+    char begin = 0;
+    if (::read(go[0], &begin, 1) != 1) ::_exit(99);
+    const pid_t below = ::fork();
+    if (below == 0) {
+      const auto changed = daemon.client().limit({"a", base::Bytes{8 * kTestGi}, {}, {}});
+      ::_exit(changed ? 0 : static_cast<int>(changed.error().code));
+    }
+    int status = 0;
+    ::waitpid(below, &status, 0);
+    ::_exit(WEXITSTATUS(status));
+  }
+  ASSERT_TRUE(slice.start(program));
+  ASSERT_EQ(::write(go[1], "x", 1), 1);
+  int status = 0;
+  ::waitpid(program, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(base::ErrorCode::kPermission));
+  for (const int fd : go) ::close(fd);
+}
+
 TEST(Hypervisor, gives_a_stranger_one_slice_for_each_process) {  // 4,000 from one connection: 25 s to clear away
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   TestDaemon daemon;
