@@ -21,6 +21,7 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 ForkPage g_first_page;  // until the slice is found; all zero
+constinit ForkMutex g_slice_mutex;
 std::atomic<std::uint32_t> g_flags{0};
 std::atomic<std::uint32_t> g_registered_pid{0};  // of the last process in this line of forks that took a slot
 
@@ -100,7 +101,7 @@ ForkPage* g_fork = &g_first_page;
 Stage resolve_slice() {
   const Stage known = g_shared.stage.load(std::memory_order_acquire);
   if (known != Stage::untouched) return known;
-  Guard guard(g_first_page.stage_mutex);
+  Guard guard(g_slice_mutex);
   if (g_shared.stage.load(kRelaxed) != Stage::untouched) return g_shared.stage.load(kRelaxed);
   Object self;
   if (object_of(reinterpret_cast<const void*>(&resolve_slice), self)) g_shared.library.add(self.path);

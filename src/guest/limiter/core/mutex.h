@@ -18,6 +18,7 @@ class Mutex {
     std::uint32_t free = 0;
     return word_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
   }
+  void reset() { word_.store(0, std::memory_order_relaxed); }  // in a child of fork: who held it is not there
   [[gnu::always_inline]] void unlock() {
     if (word_.exchange(0, std::memory_order_release) == 2) os::futex_wake(&word_, 1, false);
   }
@@ -36,15 +37,39 @@ class Mutex {
   std::atomic<std::uint32_t> word_{0};
 };
 
+// The same for what is used before a fork is noticed: one that came along locked, its holder left behind in the parent,
+// is taken over. Costs a system call, and waits by looking again.
+class ForkMutex {
+ public:
+  void lock() {
+    const std::uint32_t me = os::process_id();
+    for (std::uint32_t holder = 0; !word_.compare_exchange_weak(holder, me, std::memory_order_acquire,
+                                                                std::memory_order_relaxed);) {
+      if (holder == me) {
+        os::futex_wait(&word_, holder, 1'000'000, false);
+        holder = 0;
+      }
+    }
+  }
+  void unlock() {
+    word_.store(0, std::memory_order_release);
+    os::futex_wake(&word_, 1, false);
+  }
+
+ private:
+  std::atomic<std::uint32_t> word_{0};  // the process of the holder
+};
+
+template <class Lock>
 class Guard {
  public:
-  explicit Guard(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  explicit Guard(Lock& mutex) : mutex_(mutex) { mutex_.lock(); }
   ~Guard() { mutex_.unlock(); }
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
  private:
-  Mutex& mutex_;
+  Lock& mutex_;
 };
 
 }  // namespace tensor_fusion::guest::limiter

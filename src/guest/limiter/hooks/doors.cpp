@@ -23,7 +23,7 @@ struct Place {
 };
 constexpr std::uint64_t kPlaces = 4096;  // several times the rows, so that runs stay short
 std::atomic<Place*> g_places{nullptr};
-Mutex g_mutex;
+constinit ForkMutex g_mutex;
 Object g_driver_object;
 Object g_management_object;
 std::uint64_t g_looked_at = 0;  // load_count() when everything loaded had been looked at
