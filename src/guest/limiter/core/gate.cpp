@@ -36,13 +36,29 @@ struct Lease {
   StreamRecord* record;
 };
 constexpr std::size_t kLeases = 4;
-constinit thread_local Lease t_leases[kLeases] = {};
+
+// The leases of one thread. Not in the thread's own memory: what it launched is charged when it has ended, too.
+struct Leases {
+  std::atomic<std::uint32_t> thread;  // 0 = nobody's
+  Lease of_stream[kLeases];
+};
+constexpr std::size_t kThreads = 256;  // with leases at a time; more ask for every launch
+constinit Leases g_leases[kThreads]{};  // the first is nobody's and never written
+constinit Mutex g_leases_mutex;  // taken before State::mutex
+std::atomic<std::uint64_t> g_looked_for_ended_ns{0};
+constexpr std::uint64_t kLookForEndedNs = 100'000'000;
+constinit thread_local std::uint32_t t_place = 0;  // in g_leases; a pointer would have to be relocated at load
+
+[[gnu::always_inline]] inline Leases& my_leases() { return g_leases[t_place]; }
 
 // Tells live threads apart at no cost.
-std::uint64_t this_thread() { return reinterpret_cast<std::uint64_t>(&t_leases[0]); }
+std::uint64_t this_thread() {
+  return t_place == 0 ? reinterpret_cast<std::uint64_t>(&t_place) : reinterpret_cast<std::uint64_t>(&my_leases());
+}
 
 struct State {
   Mutex mutex;
+  const Device* device = nullptr;  // once something was launched there
   Timeline timeline;
   Bucket bucket;
   std::uint64_t pending_ns = 0;   // estimated, let through and not known to be over; leases count in full
@@ -61,7 +77,7 @@ State& state_of(const Device& device) { return g_states[device.index]; }
 
 [[gnu::always_inline]] inline Lease& lease_of(CUstream stream) {
   const auto word = reinterpret_cast<std::uint64_t>(stream);
-  return t_leases[((word >> 4) ^ (word >> 9)) % kLeases];
+  return my_leases().of_stream[((word >> 4) ^ (word >> 9)) % kLeases];
 }
 
 bool capturing(CUstream stream, bool own) {
@@ -140,7 +156,48 @@ void fold(State& state, const Device& device, Lease& lease) {
 }
 
 void fold_all(State& state, const Device& device) {
-  for (Lease& lease : t_leases) fold(state, device, lease);
+  for (Lease& lease : my_leases().of_stream) fold(state, device, lease);
+}
+
+// Gives the calling thread a place for leases if it has none.
+void take_leases() {
+  if (t_place != 0) return;
+  const std::uint32_t me = os::thread_id();
+  Guard guard(g_leases_mutex);
+  for (std::uint32_t place = 1; place < kThreads; ++place) {
+    if (g_leases[place].thread.load(kRelaxed) != 0) continue;
+    g_leases[place].thread.store(me, kRelaxed);
+    t_place = place;
+    return;
+  }
+}
+
+void fold_ended(Leases& place) {
+  const auto thread = reinterpret_cast<std::uint64_t>(&place);
+  for (State& state : g_states) {
+    Guard guard(state.mutex);
+    if (state.device == nullptr) continue;
+    for (Lease& lease : place.of_stream) fold(state, *state.device, lease);
+    Settled settled;
+    state.timeline.forget_thread(thread, settled, *state.device->mine);
+    absorb(state, *state.device, settled, os::monotonic_ns());
+    tell(state, *state.device);
+  }
+  for (Lease& lease : place.of_stream) lease = Lease{};
+  place.thread.store(0, kRelaxed);
+}
+
+// Charges what threads launched that have ended since. No lock of a state may be held.
+void look_for_ended(std::uint64_t now) {
+  std::uint64_t last = g_looked_for_ended_ns.load(kRelaxed);
+  if (now < last + kLookForEndedNs || !g_looked_for_ended_ns.compare_exchange_strong(last, now, kRelaxed)) return;
+  const std::uint32_t me = os::thread_id();
+  Guard guard(g_leases_mutex);
+  for (Leases& place : g_leases) {
+    const std::uint32_t thread = place.thread.load(kRelaxed);
+    if (thread == 0 || &place == &my_leases()) continue;
+    if (thread == me || !os::thread_lives(thread)) fold_ended(place);
+  }
 }
 
 // The place of a lease is wanted for another device.
@@ -210,9 +267,12 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   const std::uint64_t began = os::monotonic_ns();
   std::uint64_t now = began;
   bool waited = false;
+  take_leases();
+  look_for_ended(now);
   Lease& lease = lease_of(stream);
   if (lease.granted_ns != 0 && lease.device != &device) fold_elsewhere(lease);
   state.mutex.lock();
+  state.device = &device;
   fold(state, device, lease);
   StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread());
   if (now > state.polled_ns + kPollEveryNs) poll(state, device, now);
@@ -262,7 +322,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   std::uint64_t granted = window > ahead ? (window - ahead) / 4 : 0;
   if (granted < kLeastLeaseNs) granted = kLeastLeaseNs;
   if (granted > kMostLeaseNs) granted = kMostLeaseNs;
-  if (!alone && granted >= estimated) {
+  if (!alone && granted >= estimated && t_place != 0) {
     lease.stream = stream;
     lease.device = &device;
     lease.context = t_current.context;
@@ -361,6 +421,7 @@ Token before_graph_launch(Device& device, CUgraphExec exec, CUstream stream, boo
 void before_sync(Device& device, CUstream stream, bool, bool own) {
   if (bypassed(device) || g_captures.load(kRelaxed) != 0) return;
   State& state = state_of(device);
+  look_for_ended(os::monotonic_ns());
   bool ring_now = false;
   {
     Guard guard(state.mutex);
@@ -426,8 +487,16 @@ void context_destroyed(Device& device, CUcontext context) {
 void forked() {
   g_epoch.fetch_add(1, kRelaxed);
   g_captures.store(0, kRelaxed);
-  for (Lease& lease : t_leases) lease = Lease{};
+  // The locks came along, who held them did not.
+  g_leases_mutex.reset();
+  t_place = 0;
+  for (Leases& place : g_leases) {
+    for (Lease& lease : place.of_stream) lease = Lease{};
+    place.thread.store(0, kRelaxed);
+  }
   for (State& state : g_states) {
+    state.mutex.reset();
+    state.device = nullptr;
     state.timeline.clear();
     state.bucket = Bucket{};
     state.pending_ns = state.progress_ns = state.last_end_ns = state.polled_ns = 0;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -155,6 +157,46 @@ TEST_F(Gate, learns_what_a_function_costs_from_its_first_launches) {
   for (int i = 0; i < 10; ++i) launch(0xf0, 300'000);
   sync();
   EXPECT_NEAR(static_cast<double>(claimed().launched_ns - before), 3e6, 0.4e6);
+}
+
+TEST_F(Gate, charges_what_a_thread_launched_that_ended_without_a_sync) {
+  teach(0xf0, 100'000);
+  teach(0xf0, 100'000);
+  const std::uint64_t launches = claimed().launches;
+  std::thread([&] {
+    t_current.context = 0xc0;
+    for (int i = 0; i < 3; ++i) launch(0xf0, 100'000);
+  }).join();
+  ASSERT_LT(claimed().launches.load(), launches + 3) << "it had no lease";
+  const std::uint64_t end = os::monotonic_ns() + 2'000 * kMs;
+  while (claimed().launches.load() < launches + 3 && os::monotonic_ns() < end) sync();
+  EXPECT_EQ(claimed().launches.load(), launches + 3);
+  sync();
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load()) << "its lease is still open";
+  EXPECT_EQ(claimed().streams.load(), 0u);
+}
+
+TEST_F(Gate, waits_for_no_thread_that_a_fork_left_behind) {
+  // A fork while another thread is in the gate: its lock comes along, the thread does not.
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    t_current.context = 0xc0;
+    while (!stop.load()) gate::after_sync(device_, nullptr, true, false);
+  });
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(5);
+      gate::forked();
+      gate::before_sync(device_, nullptr, true, false);
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0) << "after " << i;
+  }
+  stop = true;
+  busy.join();
 }
 
 TEST_F(Gate, reports_all_device_time_in_markers_once_it_is_over) {

@@ -1,5 +1,6 @@
 #include "guest/limiter/core/os.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -75,6 +76,7 @@ bool wipe_on_fork(void* address, std::size_t size) {
 
 std::uint32_t process_id() { return static_cast<std::uint32_t>(call(SYS_getpid)); }
 std::uint32_t thread_id() { return static_cast<std::uint32_t>(call(SYS_gettid)); }
+bool thread_lives(std::uint32_t thread) { return call(SYS_tgkill, call(SYS_getpid), thread, 0) != -ESRCH; }
 
 std::uint64_t pid_namespace() {
   struct stat status;

@@ -95,18 +95,27 @@ void Timeline::forget_stream(CUcontext context, CUstream stream, Settled& settle
   last_ = nullptr;
   for (std::uint32_t i = 0; i < stream_high_; ++i) {
     StreamRecord& record = streams_[i];
-    if (record.handle != handle || (context != nullptr && record.context != context)) continue;
-    Clock* clock = clock_of(record.context);
-    for (std::uint32_t n = 0; n < record.count; ++n) {
-      PendingMarker& marker = record.pending[(record.first + n) % StreamRecord::kPending];
-      record.unmarked_ns += marker.estimated_ns;
-      if (clock != nullptr) give_event(*clock, marker.start);
-    }
-    pending_ -= record.count;
-    if (clock != nullptr && record.start != nullptr) give_event(*clock, record.start);
-    settle_unmarked(record, settled, claim);
-    record = StreamRecord{};
+    if (record.handle == handle && (context == nullptr || record.context == context)) forget(record, settled, claim);
   }
+}
+
+void Timeline::forget_thread(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim) {
+  last_ = nullptr;
+  for (std::uint32_t i = 0; i < stream_high_; ++i)
+    if (streams_[i].handle == kPerThread && streams_[i].thread == thread) forget(streams_[i], settled, claim);
+}
+
+void Timeline::forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim) {
+  Clock* clock = clock_of(record.context);
+  for (std::uint32_t n = 0; n < record.count; ++n) {
+    PendingMarker& marker = record.pending[(record.first + n) % StreamRecord::kPending];
+    record.unmarked_ns += marker.estimated_ns;
+    if (clock != nullptr) give_event(*clock, marker.start);
+  }
+  pending_ -= record.count;
+  if (clock != nullptr && record.start != nullptr) give_event(*clock, record.start);
+  settle_unmarked(record, settled, claim);
+  record = StreamRecord{};
 }
 
 void Timeline::forget_context(CUcontext context) {

@@ -63,6 +63,7 @@ class Timeline {
 
   StreamRecord* stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread);
   void forget_stream(CUcontext context, CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim);
+  void forget_thread(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim);  // it has ended
   void forget_context(CUcontext context);
   void clear();
 
@@ -101,6 +102,7 @@ class Timeline {
   static void give_event(Clock& clock, CUevent event);
   void settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
                     contract::ClaimProcessDevice& claim);
+  void forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim);
   void settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim);
   void rebase(Clock& clock, StreamRecord& stream, std::uint64_t now);
 
