@@ -197,6 +197,7 @@ void Desk::give(const Waiting& waiting, const pool::Placement& placement) {
   record.name = name_for(waiting.request, record.id);
   record.request = waiting.request;
   record.user = waiting.peer.uid;
+  record.group = waiting.peer.gid;
   record.created_ms = system::wall_ms();
   record.boot = system::boot_id();
   record.outer_namespace = system::namespace_inode(waiting.peer.pid, "mnt");

@@ -1,4 +1,5 @@
 // Tenants and clients that lie, flood, cut and keep.
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -192,7 +193,7 @@ int as_a_stranger(const TestDaemon& daemon, uid_t user, const std::function<int(
                                std::filesystem::perm_options::add);
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::setgid(user) != 0 || ::setuid(user) != 0) ::_exit(99);
+    if (::setgroups(0, nullptr) != 0 || ::setgid(user) != 0 || ::setuid(user) != 0) ::_exit(99);
     ::_exit(talk(state / "hypervisor.sock"));
   }
   int status = 0;
@@ -253,6 +254,23 @@ TEST(Hypervisor, changes_no_limit_for_a_process_of_a_slice) {
   ::waitpid(program, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(base::ErrorCode::kPermission));
   for (const int fd : go) ::close(fd);
+}
+
+TEST(Hypervisor, shows_the_pages_of_a_slice_to_its_user_only) {  // any other could cut and falsify the account
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const auto ask_for_one = [](const std::string& socket) {
+    auto client = Client::connect(std::filesystem::path(socket).parent_path());
+    const auto reply = client->run(request("b"));
+    if (!reply) return 1;
+    return system::MappedPage::attach(reply->slice_directory + "/claim", sizeof(ClaimPage), true) ? 0 : 2;
+  };
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, ask_for_one), 0) << "its own";
+  const Slice slice(daemon, request("a"));
+  const std::string claim = slice.reply.slice_directory + "/claim";
+  EXPECT_NE(
+      as_a_stranger(daemon, kNobody, [&](const std::string&) { return ::truncate(claim.c_str(), 0) == 0 ? 0 : 1; }), 0);
 }
 
 TEST(Hypervisor, gives_a_stranger_one_slice_for_each_process) {  // 4,000 from one connection: 25 s to clear away

@@ -51,6 +51,17 @@ base::Result<system::MappedPage> attach_page(const std::string& directory, const
   return page;
 }
 
+// For its user's group only, since any other could cut and falsify what is in it; but not theirs, so that what we do by
+// path in it cannot be led elsewhere. The pages themselves stay open to all: a view shows them to whatever users the
+// slice's programs change to.
+base::Result<void> make_directory(const std::string& path, const TenantRecord& record) {
+  if (auto made = system::make_directories(path, 0700); !made) return made;
+  if (::geteuid() != 0 || !record.group) return {};
+  if (::chown(path.c_str(), static_cast<uid_t>(-1), *record.group) != 0 || ::chmod(path.c_str(), 0750) != 0)
+    return std::unexpected(system::error_of("keep to its user", path, errno));
+  return {};
+}
+
 bool same_file(const system::FileIdentity& a, const system::FileIdentity& b) {
   return a.device == b.device && a.inode == b.inode;
 }
@@ -59,7 +70,7 @@ bool same_file(const system::FileIdentity& a, const system::FileIdentity& b) {
 
 base::Result<TenantPages> TenantPages::create(const std::string& directory, const std::string& hidden,
                                               const TenantRecord& record) {
-  if (auto made = system::make_directories(directory, 0755); !made) return std::unexpected(made.error());
+  if (auto made = make_directory(directory, record); !made) return std::unexpected(made.error());
   TenantPages pages;
   pages.directory_ = directory;
   pages.hidden_ = hidden;
@@ -80,7 +91,7 @@ base::Result<TenantPages> TenantPages::create(const std::string& directory, cons
 
 base::Result<TenantPages> TenantPages::attach(const std::string& directory, const std::string& hidden,
                                               const TenantRecord& record, std::vector<std::string>* damage) {
-  if (auto made = system::make_directories(directory, 0755); !made) return std::unexpected(made.error());
+  if (auto made = make_directory(directory, record); !made) return std::unexpected(made.error());
   TenantPages pages;
   pages.directory_ = directory;
   pages.hidden_ = hidden;
@@ -210,7 +221,7 @@ std::vector<std::string> TenantPages::verify(const TenantRecord& record) {
     static_cast<void>(page.repair());
     return true;
   };
-  if (!system::exists(directory_)) static_cast<void>(system::make_directories(directory_, 0755));
+  if (!system::exists(directory_)) static_cast<void>(make_directory(directory_, record));
   check_size(grant_, contract::kGrantFile);
   if (check_size(claim_, contract::kClaimFile)) write_claim_header();
   const ClaimPage& page = claim();

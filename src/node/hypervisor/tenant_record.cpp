@@ -40,18 +40,20 @@ Json to_json(const TenantRecord& record) {
                                {"memory_limit_bytes", device.memory_limit_bytes},
                                {"request_share", device.request_share},
                                {"limit_share", device.limit_share}}));
-  return Json::object({{"format", kFormat},
-                       {"id", record.id},
-                       {"name", record.name},
-                       {"request", to_json(record.request)},
-                       {"user", static_cast<std::uint64_t>(record.user)},
-                       {"created_ms", record.created_ms},
-                       {"boot", record.boot},
-                       {"root_pid", static_cast<std::int64_t>(record.root_pid)},
-                       {"root_ticks", record.root_ticks},
-                       {"mount_namespace", record.mount_namespace},
-                       {"outer_namespace", record.outer_namespace},
-                       {"devices", devices}});
+  Json json = Json::object({{"format", kFormat},
+                            {"id", record.id},
+                            {"name", record.name},
+                            {"request", to_json(record.request)},
+                            {"user", static_cast<std::uint64_t>(record.user)},
+                            {"created_ms", record.created_ms},
+                            {"boot", record.boot},
+                            {"root_pid", static_cast<std::int64_t>(record.root_pid)},
+                            {"root_ticks", record.root_ticks},
+                            {"mount_namespace", record.mount_namespace},
+                            {"outer_namespace", record.outer_namespace},
+                            {"devices", devices}});
+  if (record.group) json.set("group", static_cast<std::uint64_t>(*record.group));
+  return json;
 }
 
 base::Result<TenantRecord> tenant_record_from(const Json& json) {
@@ -65,6 +67,7 @@ base::Result<TenantRecord> tenant_record_from(const Json& json) {
   if (!request) return std::unexpected(request.error());
   record.request = *std::move(request);
   record.user = static_cast<uid_t>(json["user"].as_uint());
+  if (json.has("group")) record.group = static_cast<gid_t>(json["group"].as_uint());
   record.created_ms = json["created_ms"].as_uint();
   record.boot = json["boot"].as_string();
   record.root_pid = static_cast<pid_t>(json["root_pid"].as_int());

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct TenantRecord {
   std::string name;
   RunRequest request;  // as asked: what a later `limit` changes one part of
   uid_t user = 0;
+  std::optional<gid_t> group;  // may look into the slice's directory; unknown in records of earlier versions
   std::uint64_t created_ms = 0;
   std::string boot;    // of this boot only
   pid_t root_pid = 0;  // 0 until started
