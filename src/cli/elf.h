@@ -18,7 +18,8 @@ struct ElfFacts {
 // Nothing when the bytes are no ELF program. `bytes` must hold the program headers and the interpreter's name.
 std::optional<ElfFacts> inspect_elf(std::span<const std::uint8_t> bytes);
 
-// Whether all that the loader would map lies in `bytes`, a 64-bit library: one that was copied halfway is ignored by it.
+// Whether all that the loader would map lies in `bytes`, a 64-bit library: one that was copied halfway is ignored by
+// it.
 bool is_whole_library(std::span<const std::uint8_t> bytes);
 
 struct Shebang {

@@ -120,7 +120,8 @@ class RunTest : public testing::Test {
  protected:
   void SetUp() override {
 #ifdef __SANITIZE_ADDRESS__
-    GTEST_SKIP() << "forks beside a running thread, whose locks the sanitizer's allocator would leave taken in the child";
+    GTEST_SKIP()
+        << "forks beside a running thread, whose locks the sanitizer's allocator would leave taken in the child";
 #endif
     std::string pattern = "/dev/shm/run-test-XXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);

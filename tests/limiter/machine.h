@@ -14,8 +14,7 @@ namespace tensor_fusion::tests {
 class LimitedMachine {
  public:
   // The slice has the first `cards`, and may hold `limit_bytes` of each; 0 = no limit.
-  explicit LimitedMachine(std::uint64_t limit_bytes, const std::string& description = "1xh100",
-                          unsigned cards = 1);
+  explicit LimitedMachine(std::uint64_t limit_bytes, const std::string& description = "1xh100", unsigned cards = 1);
   ~LimitedMachine();
 
   std::uint64_t overhead() const { return overhead_; }

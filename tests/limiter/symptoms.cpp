@@ -179,7 +179,7 @@ void destroy_pool(std::size_t bytes) {
   const CUmemoryPool pool = make_pool(0);
   CUdeviceptr pointer = 0;
   say("taken", find<CUdeviceptr*, std::size_t, CUmemoryPool, CUstream>("cuMemAllocFromPoolAsync")(&pointer, bytes, pool,
-                                                                                                nullptr));
+                                                                                                  nullptr));
   say("destroyed", find<CUmemoryPool>("cuMemPoolDestroy")(pool));
   say("more", take(bytes, pointer));
 }
@@ -212,8 +212,9 @@ void without_context(std::size_t bytes) {
   const auto take_async = find<CUdeviceptr*, std::size_t, CUstream>("cuMemAllocAsync");
   say("taken", take_async(&pointer, bytes, stream));
   say("more", take_async(&pointer, bytes, stream));
-  say("launched", find<CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                       void**, void**>("cuLaunchKernel")(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
+  say("launched",
+      find<CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**>(
+          "cuLaunchKernel")(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
   find<CUcontext>("cuCtxSetCurrent")(context);
 }
 

@@ -72,8 +72,8 @@ bool reap_slot(ClaimPage& page, std::uint32_t slot, const SlotOwner& owner, cons
   if (before != contract::kSlotReaping && given_away()) {
     // Another returned it since we looked, and a living process has it. The totals are set right in passing.
     state = contract::kSlotReaping;
-    process.state.compare_exchange_strong(
-        state, before == contract::kSlotLive ? contract::kSlotLive : contract::kSlotFree);
+    process.state.compare_exchange_strong(state,
+                                          before == contract::kSlotLive ? contract::kSlotLive : contract::kSlotFree);
     return true;
   }
   bool all = true;

@@ -42,9 +42,9 @@ struct Leases {
   std::atomic<std::uint32_t> thread;  // 0 = nobody's
   Lease of_stream[kLeases];
 };
-constexpr std::size_t kThreads = 256;  // with leases at a time; more ask for every launch
+constexpr std::size_t kThreads = 256;   // with leases at a time; more ask for every launch
 constinit Leases g_leases[kThreads]{};  // the first is nobody's and never written
-constinit Mutex g_leases_mutex;  // taken before State::mutex
+constinit Mutex g_leases_mutex;         // taken before State::mutex
 std::atomic<std::uint64_t> g_looked_for_ended_ns{0};
 constexpr std::uint64_t kLookForEndedNs = 100'000'000;
 constinit thread_local std::uint32_t t_place = 0;  // in g_leases; a pointer would have to be relocated at load

@@ -90,7 +90,7 @@ void LedgerLock::wait(const Ledger& ledger, std::uint32_t device) {
 
 bool Ledger::holder_is_dead(std::uint32_t holder) const {
   if (holder == contract::kSweeperHolder || holder == contract::kHypervisorHolder) return false;  // patience decides
-  if (holder == 0 || holder > kMaxProcesses) return true;   // nobody has this name
+  if (holder == 0 || holder > kMaxProcesses) return true;  // nobody has this name
   const ClaimProcess& process = page_->processes[holder - 1];
   const std::uint64_t space = process.pid_namespace.load(kRelaxed);
   if (space != pid_namespace_ || space == 0) return false;
@@ -113,15 +113,22 @@ bool Ledger::reserve(const Device& device, std::uint64_t bytes) {
   const contract::GrantDevice& grant = *device.grant;
   ClaimDevice& total = *device.claim;
   LedgerLock lock(*this, device.index);
+  const std::uint64_t own = held(device).load(kRelaxed);
+  std::uint64_t before = total.used_bytes.load(kRelaxed);
+  if (before < own) {  // forged: put back what we know
+    total.used_bytes.store(before = own, kRelaxed);
+    device.mine->ledger_bytes.store(own, kRelaxed);
+  }
   std::uint64_t after = 0;
-  const bool turns_over = __builtin_add_overflow(total.used_bytes.load(kRelaxed), bytes, &after);
+  const bool turns_over = __builtin_add_overflow(before, bytes, &after);
   if (turns_over) after = ~std::uint64_t{0};
   if (turns_over ||
       ((grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) == 0 &&
-      add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed))) {
+       add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed))) {
     total.refused.fetch_add(1, kRelaxed);
     return false;
   }
+  held(device).store(own + bytes, kRelaxed);
   device.mine->ledger_bytes.fetch_add(bytes, kRelaxed);
   fault(FaultPoint::ledger_half);
   total.used_bytes.fetch_add(bytes, kRelaxed);
@@ -134,6 +141,7 @@ void Ledger::charge(const Device& device, std::uint64_t bytes) {
   if (bytes == 0) return;
   ClaimDevice& total = *device.claim;
   LedgerLock lock(*this, device.index);
+  held(device).store(add_saturating(held(device).load(kRelaxed), bytes), kRelaxed);
   device.mine->ledger_bytes.fetch_add(bytes, kRelaxed);
   fault(FaultPoint::ledger_half);
   const std::uint64_t after = total.used_bytes.fetch_add(bytes, kRelaxed) + bytes;
@@ -143,6 +151,8 @@ void Ledger::charge(const Device& device, std::uint64_t bytes) {
 void Ledger::release(const Device& device, std::uint64_t bytes) {
   if (bytes == 0) return;
   LedgerLock lock(*this, device.index);
+  const std::uint64_t own = held(device).load(kRelaxed);
+  held(device).store(own > bytes ? own - bytes : 0, kRelaxed);
   subtract_saturating(device.mine->ledger_bytes, bytes);
   fault(FaultPoint::ledger_half);
   subtract_saturating(device.claim->used_bytes, bytes);
@@ -235,8 +245,8 @@ bool fill_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint
 std::uint32_t take_slot(ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks, std::uint64_t pid_namespace) {
   for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
     auto& state = page.processes[slot].state;
-    for (std::uint32_t free = contract::kSlotFree; state.load(kRelaxed) == contract::kSlotFree &&
-                                                   state.compare_exchange_strong(free, contract::kSlotClaimed);
+    for (std::uint32_t free = contract::kSlotFree;
+         state.load(kRelaxed) == contract::kSlotFree && state.compare_exchange_strong(free, contract::kSlotClaimed);
          free = contract::kSlotFree)
       if (fill_slot(page, slot, pid, start_ticks, pid_namespace)) return slot;
   }

@@ -3,6 +3,7 @@
 // claim page that survives the death of any holder. A reservation is made before the driver is called and given back if
 // the driver refuses, so the limit cannot be passed however many threads and processes race for the last byte.
 // Any thread; waits a bounded time only. Every number in the pages may be wrong: nothing here trusts one with an index.
+#include <atomic>
 #include <cstdint>
 
 #include "contract/claim.h"
@@ -46,10 +47,13 @@ class Ledger {
   bool holder_is_dead(std::uint32_t word) const;
   std::uint64_t sum(std::uint32_t device) const;
   void recount();  // every device's total from the slots
+  std::atomic_ref<std::uint64_t> held(const Device& device) { return std::atomic_ref(held_[device.index]); }
 
   contract::ClaimPage* page_;
   std::uint32_t slot_;
   std::uint64_t pid_namespace_;
+  // What this process holds, out of reach of whoever else writes the page: it never passes the limit by a forged one.
+  std::uint64_t held_[contract::kMaxDevices] = {};
 };
 
 // Holds one device's totals for a scope.

@@ -98,6 +98,20 @@ TEST_F(LedgerPages, usage_never_goes_below_zero) {
   EXPECT_TRUE(ledger.reserve(device, 1000));
 }
 
+TEST_F(LedgerPages, a_page_forged_to_zero_gives_a_process_no_more_than_its_limit) {
+  Ledger ledger = ledger_of(slot);
+  const Device device = device_of(slot);
+  ASSERT_TRUE(ledger.reserve(device, 900));
+  claim.page->devices[0].used_bytes = 0;
+  claim.page->processes[slot].devices[0].ledger_bytes = 0;
+  EXPECT_FALSE(ledger.reserve(device, 200));
+  EXPECT_EQ(used(), 900u) << "and the page is put right";
+  EXPECT_TRUE(ledger.reserve(device, 100));
+  ledger.release(device, 1000);
+  EXPECT_EQ(used(), 0u);
+  EXPECT_TRUE(ledger.reserve(device, 1000));
+}
+
 TEST_F(LedgerPages, a_request_near_the_largest_number_is_refused) {
   Ledger ledger = ledger_of(slot);
   ASSERT_TRUE(ledger.reserve(device_of(slot), 512));

@@ -43,8 +43,8 @@ class ForkMutex {
  public:
   void lock() {
     const std::uint32_t me = os::process_id();
-    for (std::uint32_t holder = 0; !word_.compare_exchange_weak(holder, me, std::memory_order_acquire,
-                                                                std::memory_order_relaxed);) {
+    for (std::uint32_t holder = 0;
+         !word_.compare_exchange_weak(holder, me, std::memory_order_acquire, std::memory_order_relaxed);) {
       if (holder == me) {
         os::futex_wait(&word_, holder, 1'000'000, false);
         holder = 0;

@@ -24,7 +24,7 @@ bool wipe_on_fork(void* address, std::size_t size);  // zero in a child; false o
 std::uint32_t process_id();
 std::uint32_t thread_id();
 bool thread_lives(std::uint32_t thread);  // of this process
-std::uint64_t pid_namespace();  // inode of the pid namespace, 0 when unknown
+std::uint64_t pid_namespace();            // inode of the pid namespace, 0 when unknown
 
 std::uint64_t monotonic_ns();
 std::uint64_t realtime_us();
