@@ -95,7 +95,7 @@ CUresult Driver::init() {
     devices_.push_back(
         std::make_unique<Device>(static_cast<CUdevice>(devices_.size()), engine, machine_->device(engine.device)));
   if (devices_.empty()) {
-    machine_.release();  // keeps its place for the life of the process, as its header asks
+    static_cast<void>(machine_.release());  // keeps its place for the life of the process, as its header asks
     return CUDA_ERROR_NO_DEVICE;
   }
   pthread_atfork(nullptr, nullptr, [] { Driver::get().state_.store(State::forked); });

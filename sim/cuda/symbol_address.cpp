@@ -17,9 +17,9 @@ TF_CUDA_SYMBOLS(TF_DECLARE, TF_DECLARE_STREAM, TF_DECLARE_BLOCKING)
 namespace tensor_fusion::sim::cuda {
 
 void* symbol_address(std::size_t row) {
-#define TF_ADDRESS(base, exported, version) &exported,
-#define TF_ADDRESS_STREAM(base, exported, version, twin) &exported, &exported##_ptsz,
-#define TF_ADDRESS_BLOCKING(base, exported, version, twin) &exported, &exported##_ptds,
+#define TF_ADDRESS(base, exported, version) &(exported),
+#define TF_ADDRESS_STREAM(base, exported, version, twin) &(exported), &exported##_ptsz,
+#define TF_ADDRESS_BLOCKING(base, exported, version, twin) &(exported), &exported##_ptds,
   static constexpr void (*kAddresses[])() = {TF_CUDA_SYMBOLS(TF_ADDRESS, TF_ADDRESS_STREAM, TF_ADDRESS_BLOCKING)};
   static_assert(sizeof(kAddresses) / sizeof(kAddresses[0]) == ::tensor_fusion::cuda::kCudaSymbolCount);
   return reinterpret_cast<void*>(kAddresses[row]);

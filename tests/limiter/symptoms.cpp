@@ -76,7 +76,7 @@ void symbols() {
   for (const CudaSymbol& symbol : kCudaSymbols) names.emplace_back(symbol.base);
   for (const std::string& name : names)
     for (const int version : {0, 2000, 3020, 4000, 7000, 11030, 11040, 12000, 12050, 13000, 99000})
-      for (const std::uint64_t flags : {0, 1, 2, 3}) {
+      for (const std::uint64_t flags : {0u, 1u, 2u, 3u}) {
         void* function = nullptr;
         auto status = static_cast<CUdriverProcAddressQueryResult>(9);
         const CUresult result = ask(name.c_str(), &function, version, flags, &status);

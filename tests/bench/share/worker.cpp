@@ -198,7 +198,7 @@ class Worker {
     }
   }
   [[noreturn]] void sync_each() {
-    for (unsigned i = 0;; ++i) {
+    for (;;) {
       launch(1'000'000, 0);
       sync();
       rest(20'000);
