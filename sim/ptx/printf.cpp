@@ -88,7 +88,7 @@ std::string format_device(std::string_view format, const std::function<std::uint
         auto value = longs > 0 ? static_cast<std::int64_t>(argument(8))
                                : static_cast<std::int64_t>(static_cast<std::int32_t>(argument(4)));
         if (shorts == 1) value = static_cast<std::int16_t>(value);
-        if (shorts >= 2) value = static_cast<std::int8_t>(value);
+        if (shorts >= 2) value = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) << 56) >> 56;
         out += one(flags, width, precision, "lld", static_cast<long long>(value));
         break;
       }

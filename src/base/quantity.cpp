@@ -69,8 +69,9 @@ Result<Number> split_number(std::string_view text, const char* example) {
     ++end;
   }
   Number number;
-  const auto [stop, problem] = std::from_chars(body.data(), body.data() + end, number.value, std::chars_format::fixed);
-  if (!digit || problem != std::errc() || stop != body.data() + end || !std::isfinite(number.value))
+  const char* const first = &body.front();
+  const auto [stop, problem] = std::from_chars(first, first + end, number.value, std::chars_format::fixed);
+  if (!digit || problem != std::errc() || stop != first + end || !std::isfinite(number.value))
     return refuse(text, std::string("is not an amount; write it like ") + example);
   number.unit = trim(body.substr(end));
   return number;
