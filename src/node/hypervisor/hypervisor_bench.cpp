@@ -140,11 +140,11 @@ int main(int argc, char** argv) {
   if (::write(start[1], go.data(), go.size()) < 0) return 1;
   ::usleep(2'000'000);
   const auto gate_changes = [&] {
-    double sum = 0;
+    std::uint64_t sum = 0;
     for (const std::string& slice : slices)
       if (const auto grant = system::MappedPage::attach(slice + "/grant", sizeof(contract::GrantPage), false))
         sum += grant->as<contract::GrantPage>()->devices[0].gate.load() / contract::kGateStep;
-    return sum;
+    return static_cast<double>(sum);
   };
   const double changes = gate_changes();
   const Cost busy = measure(daemon, provider, seconds);

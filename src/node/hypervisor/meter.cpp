@@ -294,7 +294,7 @@ void Meter::read_metrics(std::function<void()> done) {
   device::ProviderProcess::Body body;
   for (const Device& device : devices_.all()) {
     char field[64] = {};
-    std::memcpy(field, device.native_uuid.data(), std::min(device.native_uuid.size(), sizeof field - 1));
+    device.native_uuid.copy(field, sizeof field - 1);
     body.insert(body.end(), field, field + sizeof field);
   }
   provider_.call(device::ProviderCall::kMetrics, std::move(body),

@@ -54,6 +54,7 @@ struct Api {
   ROW(cuStreamEndCapture, (CUstream, CUgraph*))                                                                     \
   ROW(cuGraphInstantiateWithFlags, (CUgraphExec*, CUgraph, unsigned long long))                                     \
   ROW(cuGraphLaunch, (CUgraphExec, CUstream))
+// Names, which no parentheses may enclose. NOLINTBEGIN(bugprone-macro-parentheses)
 #define ROW(name, parameters) CUresult(*name) parameters = nullptr;
   TF_ENTRY_POINTS(ROW)
 #undef ROW
@@ -69,6 +70,7 @@ struct Api {
   if (entry == nullptr) missing = #entry;
     TF_ENTRY_POINTS(ROW)
 #undef ROW
+    // NOLINTEND(bugprone-macro-parentheses)
   }
 };
 
