@@ -29,3 +29,7 @@ foreach(isa ${tf_ptx_isas})
 endforeach()
 # The scheduler's loops over masks are short and hot.
 set_source_files_properties(${path}/batch.cpp ${path}/batch_control.cpp PROPERTIES COMPILE_OPTIONS -O3)
+
+# Tests and benchmarks find their kernels beside their own program, wherever it is started from.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/testdata)
+file(CREATE_LINK ${CMAKE_SOURCE_DIR}/sim/ptx/testdata ${CMAKE_BINARY_DIR}/testdata/ptx SYMBOLIC)

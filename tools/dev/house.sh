@@ -115,7 +115,7 @@ set_up() {
 build() {
   local preset=$1
   shift
-  cmake --list-presets 2>/dev/null | grep -qF "\"$preset\"" || die "there is no preset '$preset' (see CMakePresets.json)"
+  grep -qF "\"$preset\"" <<<"$(cmake --list-presets 2>/dev/null)" || die "there is no preset '$preset' (see CMakePresets.json)"
   step "configuring $preset" cmake --preset "$preset" || return 1
   say "compiling $preset in build/$preset"
   cmake --build "build/$preset" ${1:+--target "$@"} >&2
