@@ -37,8 +37,9 @@ struct Lease {
 };
 constexpr std::size_t kLeases = 4;
 
-// The leases of one thread. Not in the thread's own memory: what it launched is charged when it has ended, too.
-struct Leases {
+// The leases of one thread. Not in the thread's own memory: what it launched is charged when it has ended, too. Written
+// at every launch, so no two threads share a cache line.
+struct alignas(64) Leases {
   std::atomic<std::uint32_t> thread;  // 0 = nobody's
   Lease of_stream[kLeases];
 };
