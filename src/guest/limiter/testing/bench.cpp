@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 namespace tensor_fusion::guest::limiter::testing {
@@ -31,6 +33,11 @@ Job load(const BenchDriver& driver, const TestSlice* slice, std::vector<std::str
   job.command.insert(job.command.end(), arguments.begin(), arguments.end());
   job.environment = driver.environment();
   if (slice != nullptr) {
+    // The loader only warns about a library that is not there, and the rest would measure nothing against nothing.
+    if (access(kLibrary.c_str(), R_OK) != 0) {
+      std::fprintf(stderr, "%s is not built\n", kLibrary.c_str());
+      std::exit(1);
+    }
     job.environment.push_back("LD_PRELOAD=" + kLibrary);
     job.environment.push_back("TENSOR_FUSION_SLICE=" + slice->directory());
   }
