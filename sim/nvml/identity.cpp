@@ -42,6 +42,23 @@ namespace {
   return abi::kNotFound;
 }
 
+// By text, which may end without a zero, or by the sixteen bytes of a card's.
+[[nodiscard]] Return by_query(const abi::UuidQuery* query, abi::Device* out) {
+  if (query == nullptr) return abi::kInvalidArgument;
+  if (query->version != abi::version_word<abi::UuidQuery>(1)) return abi::kArgumentVersionMismatch;
+  const auto& value = query->value;
+  if (query->type == abi::kUuidText)
+    return by_uuid(std::string(value.text, ::strnlen(value.text, sizeof(value.text))).c_str(), out);
+  if (query->type != abi::kUuidBytes) return abi::kInvalidArgument;
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char digits[4];
+    std::snprintf(digits, sizeof(digits), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", value.bytes[i]);
+    text += digits;
+  }
+  return by_uuid(text.c_str(), out);
+}
+
 [[nodiscard]] Return by_pci(const char* text, abi::Device* out) {
   const auto machine = session();
   if (!machine) return abi::kUninitialized;
@@ -84,6 +101,7 @@ extern "C" {
 Return nvmlDeviceGetHandleByIndex_v2(unsigned index, abi::Device* out) { return by_index(index, out); }
 Return nvmlDeviceGetHandleByIndex(unsigned index, abi::Device* out) { return by_index(index, out); }
 Return nvmlDeviceGetHandleByUUID(const char* uuid, abi::Device* out) { return by_uuid(uuid, out); }
+Return nvmlDeviceGetHandleByUUIDV(const abi::UuidQuery* query, abi::Device* out) { return by_query(query, out); }
 Return nvmlDeviceGetHandleByPciBusId_v2(const char* id, abi::Device* out) { return by_pci(id, out); }
 Return nvmlDeviceGetHandleByPciBusId(const char* id, abi::Device* out) { return by_pci(id, out); }
 Return nvmlDeviceGetHandleBySerial(const char* serial, abi::Device* out) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -26,6 +27,7 @@ nv::Return nvmlSystemGetDriverVersion(char*, unsigned);
 nv::Return nvmlDeviceGetCount_v2(unsigned*);
 nv::Return nvmlDeviceGetHandleByIndex_v2(unsigned, nv::Device*);
 nv::Return nvmlDeviceGetHandleByUUID(const char*, nv::Device*);
+nv::Return nvmlDeviceGetHandleByUUIDV(const nv::UuidQuery*, nv::Device*);
 nv::Return nvmlDeviceGetHandleByPciBusId_v2(const char*, nv::Device*);
 nv::Return nvmlDeviceGetUUID(nv::Device, char*, unsigned);
 nv::Return nvmlDeviceGetName(nv::Device, char*, unsigned);
@@ -125,6 +127,21 @@ TEST_F(Nvml, finds_a_card_by_index_identity_and_bus) {
   ASSERT_EQ(nvmlDeviceGetHandleByUUID(uuid, &same), nv::kSuccess);
   EXPECT_EQ(same, handle);
   EXPECT_EQ(nvmlDeviceGetHandleByUUID("GPU-0", &same), nv::kNotFound);
+  nv::UuidQuery query{};
+  query.version = nv::version_word<nv::UuidQuery>(1);
+  query.type = nv::kUuidText;
+  std::copy_n(uuid, sizeof(query.value.text), query.value.text);
+  ASSERT_EQ(nvmlDeviceGetHandleByUUIDV(&query, &same), nv::kSuccess);
+  EXPECT_EQ(same, handle);
+  query.type = nv::kUuidBytes;
+  for (std::size_t digit = 0, at = 4; digit < 16; ++digit, at += 2) {
+    at += uuid[at] == '-' ? 1 : 0;
+    query.value.bytes[digit] = static_cast<unsigned char>(std::stoul(std::string(uuid + at, 2), nullptr, 16));
+  }
+  ASSERT_EQ(nvmlDeviceGetHandleByUUIDV(&query, &same), nv::kSuccess);
+  EXPECT_EQ(same, handle);
+  query.version = 0;
+  EXPECT_EQ(nvmlDeviceGetHandleByUUIDV(&query, &same), nv::kArgumentVersionMismatch);
   nv::PciInfo pci;
   ASSERT_EQ(nvmlDeviceGetPciInfo_v3(handle, &pci), nv::kSuccess);
   EXPECT_STREQ(pci.bus_id, "00000000:1F:00.0");

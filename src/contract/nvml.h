@@ -101,6 +101,17 @@ enum ValueType : int {
 inline constexpr unsigned kGpuInstanceProfiles = 0x12;
 inline constexpr unsigned kComputeInstanceProfiles = 0x9;
 
+enum UuidType : int { kUuidText = 1, kUuidBytes = 2 };
+struct UuidQuery {
+  unsigned version;
+  int type;
+  union {
+    char text[41];
+    unsigned char bytes[16];
+  } value;
+};
+static_assert(sizeof(UuidQuery) == 52);
+
 struct PciInfo {
   char bus_id_legacy[16];
   unsigned domain, bus, device;
