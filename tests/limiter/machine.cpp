@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <stdexcept>
 
@@ -34,6 +35,12 @@ LimitedMachine::~LimitedMachine() {
   std::filesystem::remove_all(state_);
 }
 
+std::string LimitedMachine::bus(unsigned card) const {
+  const auto& device = machine_->device(card);
+  char text[32];
+  std::snprintf(text, sizeof text, "%08X:%02X:%02X.0", device.pci_domain, device.pci_bus, device.pci_device);
+  return text;
+}
 sim::device::MemoryInfo LimitedMachine::memory() const {
   machine_->reap();
   return sim::device::memory_info(*machine_, machine_->engines_of(0).front().memory_domain);

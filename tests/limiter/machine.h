@@ -20,6 +20,7 @@ class LimitedMachine {
   std::uint64_t overhead() const { return overhead_; }
   std::string uuid(unsigned card) const { return machine_->device(card).uuid; }
   std::string serial(unsigned card) const { return machine_->device(card).serial; }
+  std::string bus(unsigned card) const;  // its PCI address
   guest::limiter::testing::TestSlice& slice() { return *slice_; }
   std::uint64_t ledger() const { return slice_->claim().devices[0].used_bytes.load(); }
   sim::device::MemoryInfo memory() const;    // of the first card, dead processes reaped

@@ -22,9 +22,16 @@ inline constexpr int kMaxOrdinals = 64;
 struct Pool {
   Mutex mutex;  // one allocation from the pool at a time, so that its growth belongs to somebody
   std::atomic<std::uint64_t> handle;
-  Device* device;
+  Device* device;  // null: its memory lies on the host and is not charged
   std::uint64_t charged;
-  std::uint64_t step;  // the most by which an allocation has made it grow beyond what was asked
+  std::uint64_t step;       // the most by which an allocation has made it grow beyond what was asked
+  std::uint64_t untouched;  // bytes in one piece that it has reserved and never handed out, at least
+  std::uint32_t traits;     // PoolTraits
+};
+enum PoolTraits : std::uint32_t {
+  kPoolMade = 1,        // by the program, so it may also end it
+  kPoolExportable = 2,  // its memory may be given to other processes by pointer
+  kPoolClosed = 4,      // ended by the program; here until its last memory is gone
 };
 inline constexpr std::size_t kMaxPools = 256;  // of one process; a table this small is walked at every full moment
 

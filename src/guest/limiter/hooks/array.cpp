@@ -1,5 +1,6 @@
 // Arrays and mipmapped arrays: charged by their extent before the driver lays them out.
 #include "guest/limiter/hooks/charge.h"
+#include "guest/limiter/hooks/physical.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
@@ -88,8 +89,10 @@ TF_ENTRY(cuArray3DCreate_v2, (CUarray * array, const CUDA_ARRAY3D_DESCRIPTOR* de
   return create<&Driver::cuArray3DCreate_v2>(array, descriptor);
 }
 TF_ENTRY(cuArrayDestroy, (CUarray array)) {
-  return discharged(Kind::array, reinterpret_cast<std::uint64_t>(array),
-                    [&] { return TF_REAL(cuArrayDestroy)(array); });
+  const CUresult result =
+      discharged(Kind::array, reinterpret_cast<std::uint64_t>(array), [&] { return TF_REAL(cuArrayDestroy)(array); });
+  if (result == CUDA_SUCCESS) forget_tiles(reinterpret_cast<std::uint64_t>(array));
+  return result;
 }
 TF_ENTRY(cuMipmappedArrayCreate,
          (CUmipmappedArray * array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels)) {
@@ -108,8 +111,10 @@ TF_ENTRY(cuMipmappedArrayCreate,
       [&] { TF_REAL(cuMipmappedArrayDestroy)(*array); });
 }
 TF_ENTRY(cuMipmappedArrayDestroy, (CUmipmappedArray array)) {
-  return discharged(Kind::mipmap, reinterpret_cast<std::uint64_t>(array),
-                    [&] { return TF_REAL(cuMipmappedArrayDestroy)(array); });
+  const CUresult result = discharged(Kind::mipmap, reinterpret_cast<std::uint64_t>(array),
+                                     [&] { return TF_REAL(cuMipmappedArrayDestroy)(array); });
+  if (result == CUDA_SUCCESS) forget_tiles(reinterpret_cast<std::uint64_t>(array));
+  return result;
 }
 
 }  // namespace tensor_fusion::guest::limiter

@@ -33,31 +33,4 @@ bool reserve(Device& device, std::uint64_t bytes) {
 
 void release(Device& device, std::uint64_t bytes) { attachment()->ledger.release(device, bytes); }
 
-bool settle_pools(Attachment& attached, const Device* device) {
-  bool less = false;
-  const std::uint32_t high = attached.pool_high.load(std::memory_order_acquire);
-  for (std::uint32_t place = 0; place < high; ++place) {
-    Pool& pool = attached.pools[place];
-    if (pool.handle.load(std::memory_order_acquire) == 0 || (device != nullptr && pool.device != device)) continue;
-    // One that is in use will be settled by its user. Waiting for it here could wait for work that waits for this
-    // thread.
-    if (!pool.mutex.try_lock()) continue;
-    const std::uint64_t handle = pool.handle.load(std::memory_order_relaxed);
-    std::uint64_t reserved = 0;
-    if (handle != 0 &&
-        driver().cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(handle), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                       &reserved) == CUDA_SUCCESS) {
-      if (reserved < pool.charged) {
-        attached.ledger.release(*pool.device, pool.charged - reserved);
-        less = true;
-      } else {
-        attached.ledger.charge(*pool.device, reserved - pool.charged);
-      }
-      pool.charged = reserved;
-    }
-    pool.mutex.unlock();
-  }
-  return less;
-}
-
 }  // namespace tensor_fusion::guest::limiter

@@ -2,6 +2,7 @@
 #include "guest/limiter/core/log.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/hooks/charge.h"
+#include "guest/limiter/hooks/physical.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
@@ -42,6 +43,9 @@ void context_made(Device& device, CUcontext context, std::uint64_t overhead) {
 void context_gone(CUcontext context) {
   Attachment* attached = attachment();
   if (attached == nullptr || context == nullptr) return;
+  constexpr std::size_t kArrays = 64;
+  std::uint64_t arrays[kArrays];
+  std::size_t array_count = 0;
   std::uint64_t bytes[contract::kMaxDevices] = {};
   bool was_ours = false;
   std::uint32_t home = 0;
@@ -50,6 +54,7 @@ void context_gone(CUcontext context) {
     switch (holding.kind) {
       case Kind::physical:
       case Kind::mapping:
+      case Kind::tile:
       case Kind::record:
       case Kind::exec:
         return false;  // these belong to no context
@@ -60,9 +65,12 @@ void context_gone(CUcontext context) {
       was_ours = true;
       home = holding.device;
     }
+    const bool array = holding.kind == Kind::array || holding.kind == Kind::mipmap;
+    if (array && any_tiles() && array_count < kArrays) arrays[array_count++] = holding.key;
     bytes[holding.device] += holding.bytes;
     return true;
   });
+  while (array_count > 0) forget_tiles(arrays[--array_count]);
   for (std::uint32_t index = 0; index < attached->device_count; ++index)
     attached->ledger.release(attached->devices[index], bytes[index]);
   if (was_ours) {
@@ -232,6 +240,40 @@ TF_ENTRY(cuCtxPopCurrent_v2, (CUcontext * context)) {
   forget_current();
   return TF_REAL(cuCtxPopCurrent_v2)(context);
 }
+
+// Memory that a context lets its kernels have without asking again: what goes beyond that of a new context is charged
+// when it is allowed, since it is taken at some later launch.
+TF_ENTRY(cuCtxSetLimit, (CUlimit limit, std::size_t value)) {
+  Device* device = current_device();
+  if (device == nullptr || (limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE))
+    return TF_FORWARD(cuCtxSetLimit, limit, value);
+  Attachment& attached = *attachment();
+  Guard guard(attached.context_mutex);
+  Holding setting;
+  const std::uint64_t key = t_current.context ^ (static_cast<std::uint64_t>(limit) << 56);
+  if (!attached.holdings.find(Kind::setting, key, setting)) {
+    std::size_t first = 0;
+    TF_REAL(cuCtxGetLimit)(&first, limit);
+    setting.kind = Kind::setting;
+    setting.key = key;
+    setting.context = t_current.context;
+    setting.extra = first;
+    setting.device = static_cast<std::uint32_t>(device - attached.devices);
+  }
+  const std::uint64_t beyond = value > setting.extra ? rounded(value - setting.extra) : 0;
+  const std::uint64_t more = beyond > setting.bytes ? beyond - setting.bytes : 0;
+  if (more != 0 && !reserve(*device, more)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = TF_REAL(cuCtxSetLimit)(limit, value);
+  if (result != CUDA_SUCCESS) {
+    release(*device, more);
+    return result;
+  }
+  if (beyond < setting.bytes) release(*device, setting.bytes - beyond);
+  setting.bytes = beyond;
+  attached.holdings.insert(setting);
+  return result;
+}
+
 TF_ENTRY(cuGreenCtxCreate, (CUgreenCtx * context, void* description, CUdevice ordinal, unsigned flags)) {
   // Lies within the primary context of its device and costs no context of its own; only the device is checked.
   if (registered() != nullptr && ordinal >= 0 && ordinal < kMaxOrdinals && device_of(ordinal) == nullptr)

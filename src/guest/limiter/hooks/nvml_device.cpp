@@ -83,6 +83,24 @@ NvmlResult nth_shown(unsigned wanted, NvmlDevice* device) {
   return found ? nvml::kSuccess : nvml::kInvalidArgument;  // what an index too high gives
 }
 
+// Keeps the handles of cards that are shown. The library's own rules for room: the count alone says how many there are.
+template <class Ask>
+NvmlResult shown_of(unsigned* count, NvmlDevice* list, Ask ask) {
+  if (!limited() || count == nullptr) return ask(count, list);
+  NvmlDevice all[kMaxCards];
+  unsigned found = kMaxCards;
+  if (const NvmlResult result = ask(&found, all); result != nvml::kSuccess) return result;
+  const unsigned room = list == nullptr ? 0 : *count;
+  unsigned kept = 0;
+  for (unsigned i = 0; i < found && i < kMaxCards; ++i) {
+    if (!shown(all[i])) continue;
+    if (kept < room) list[kept] = all[i];
+    ++kept;
+  }
+  *count = room != 0 && kept > room ? room : kept;
+  return nvml::kSuccess;
+}
+
 NvmlResult only_shown(NvmlResult result, const NvmlDevice* device) {
   if (result != nvml::kSuccess || !limited()) return result;
   return shown(*device) ? nvml::kSuccess : nvml::kNotFound;
@@ -133,6 +151,16 @@ TF_NVML_ENTRY(nvmlDeviceGetMigDeviceHandleByIndex, (NvmlDevice parent, unsigned 
   if (result != nvml::kSuccess || !limited()) return result;
   // A place without a device, as there are many: the program goes on to the next. A whole card holds all of its parts.
   return granted_row(*device) >= 0 || granted_row(parent) >= 0 ? nvml::kSuccess : nvml::kNotFound;
+}
+TF_NVML_ENTRY(nvmlDeviceGetTopologyNearestGpus, (NvmlDevice device, int level, unsigned* count, NvmlDevice* list)) {
+  return shown_of(count, list, [&](unsigned* room, NvmlDevice* all) {
+    return TF_REAL_NVML(nvmlDeviceGetTopologyNearestGpus)(device, level, room, all);
+  });
+}
+TF_NVML_ENTRY(nvmlSystemGetTopologyGpuSet, (unsigned cpu, unsigned* count, NvmlDevice* list)) {
+  return shown_of(count, list, [&](unsigned* room, NvmlDevice* all) {
+    return TF_REAL_NVML(nvmlSystemGetTopologyGpuSet)(cpu, room, all);
+  });
 }
 TF_NVML_ENTRY(nvmlDeviceGetIndex, (NvmlDevice device, unsigned* index)) {
   if (!limited() || index == nullptr) return TF_REAL_NVML(nvmlDeviceGetIndex)(device, index);

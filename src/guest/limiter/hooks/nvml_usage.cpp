@@ -135,6 +135,33 @@ TF_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, ProcessInfo)
 TF_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, ProcessInfo)
 #undef TF_LIST
 
+TF_NVML_ENTRY(nvmlDeviceGetRunningProcessDetailList, (NvmlDevice device, nvml::ProcessDetailList* list)) {
+  if (!limited() || list == nullptr) return TF_REAL_NVML(nvmlDeviceGetRunningProcessDetailList)(device, list);
+  Scratch<nvml::ProcessDetail> scratch;
+  if (scratch.list == nullptr) return nvml::kMemory;
+  nvml::ProcessDetailList all = *list;
+  all.count = scratch.count;
+  all.list = scratch.list;
+  const NvmlResult result = TF_REAL_NVML(nvmlDeviceGetRunningProcessDetailList)(device, &all);
+  if (result != nvml::kSuccess) return result;
+  return hand_over(scratch.list, keep_own(scratch.list, all.count), list->list, &list->count);
+}
+
+// The processes that the card keeps statistics of, the ended ones included: those of the tenant that it knows of.
+TF_NVML_ENTRY(nvmlDeviceGetAccountingPids, (NvmlDevice device, unsigned* count, unsigned* pids)) {
+  if (!limited() || count == nullptr) return TF_REAL_NVML(nvmlDeviceGetAccountingPids)(device, count, pids);
+  struct Named {
+    unsigned pid;
+  };
+  static_assert(sizeof(Named) == sizeof(unsigned));
+  Scratch<Named> scratch;
+  if (scratch.list == nullptr) return nvml::kMemory;
+  const NvmlResult result =
+      TF_REAL_NVML(nvmlDeviceGetAccountingPids)(device, &scratch.count, reinterpret_cast<unsigned*>(scratch.list));
+  if (result != nvml::kSuccess) return result;
+  return hand_over(scratch.list, keep_own(scratch.list, scratch.count), reinterpret_cast<Named*>(pids), count);
+}
+
 TF_NVML_ENTRY(nvmlDeviceGetProcessUtilization,
               (NvmlDevice device, nvml::ProcessUtilization* list, unsigned* count, unsigned long long newer_than)) {
   if (!limited() || count == nullptr)

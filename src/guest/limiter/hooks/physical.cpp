@@ -1,23 +1,12 @@
 // Physical memory by handle (cuMemCreate) and the addresses it is mapped at. It lives until its last handle and its
 // last mapping are gone, in either order. Only memory on a device is charged: a location on the host names no device at
 // all. Book and driver change under one lock, so that a handle number used anew cannot be taken for the old one.
+#include "guest/limiter/hooks/physical.h"
+
 #include "guest/limiter/hooks/charge.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
-
-// Adds to the counts of a record; releases the memory when both have reached zero.
-void count(Attachment& attached, std::uint64_t number, int handles, int mappings) {
-  bool gone = false;
-  Holding record;
-  attached.holdings.update(Kind::record, number, [&](Holding& holding) {
-    holding.context += static_cast<std::uint64_t>(static_cast<std::int64_t>(handles));
-    holding.extra += static_cast<std::uint64_t>(static_cast<std::int64_t>(mappings));
-    gone = holding.context == 0 && holding.extra == 0;
-  });
-  if (gone && attached.holdings.take(Kind::record, number, record))
-    attached.ledger.release(attached.devices[record.device], record.bytes);
-}
 
 bool remember(Attachment& attached, CUmemGenericAllocationHandle handle, std::uint64_t bytes, std::uint32_t device) {
   Holding record;
@@ -38,6 +27,23 @@ bool remember(Attachment& attached, CUmemGenericAllocationHandle handle, std::ui
 }
 
 }  // namespace
+
+void count_physical(Attachment& attached, std::uint64_t number, int handles, int mappings) {
+  bool gone = false;
+  Holding record;
+  attached.holdings.update(Kind::record, number, [&](Holding& holding) {
+    holding.context += static_cast<std::uint64_t>(static_cast<std::int64_t>(handles));
+    holding.extra += static_cast<std::uint64_t>(static_cast<std::int64_t>(mappings));
+    gone = holding.context == 0 && holding.extra == 0;
+  });
+  if (gone && attached.holdings.take(Kind::record, number, record))
+    attached.ledger.release(attached.devices[record.device], record.bytes);
+}
+
+bool last_mapping(Attachment& attached, std::uint64_t number) {
+  Holding record;
+  return attached.holdings.find(Kind::record, number, record) && record.context == 0 && record.extra == 1;
+}
 
 TF_ENTRY(cuMemCreate, (CUmemGenericAllocationHandle * handle, std::size_t bytes, const CUmemAllocationProp* prop,
                        std::uint64_t flags)) {
@@ -76,7 +82,7 @@ TF_ENTRY(cuMemRelease, (CUmemGenericAllocationHandle handle)) {
       !attached->holdings.find(Kind::record, physical.extra, record))
     return result;
   if (record.context == 1) attached->holdings.take(Kind::physical, handle, physical);
-  count(*attached, physical.extra, -1, 0);
+  count_physical(*attached, physical.extra, -1, 0);
   return result;
 }
 
@@ -88,7 +94,7 @@ TF_ENTRY(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, vo
   if (result != CUDA_SUCCESS) return result;
   Holding physical;
   if (attached->holdings.find(Kind::physical, *handle, physical)) {
-    count(*attached, physical.extra, 1, 0);
+    count_physical(*attached, physical.extra, 1, 0);
     return result;
   }
   // Its earlier handles are gone: the mapping knows the record.
@@ -103,7 +109,7 @@ TF_ENTRY(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, vo
   physical.kind = Kind::physical;
   physical.key = *handle;
   physical.extra = number;
-  if (attached->holdings.insert(physical)) count(*attached, number, 1, 0);
+  if (attached->holdings.insert(physical)) count_physical(*attached, number, 1, 0);
   return result;
 }
 
@@ -117,7 +123,7 @@ TF_ENTRY(cuMemImportFromShareableHandle,
   Holding known;
   if (result != CUDA_SUCCESS) return result;
   if (attached->holdings.find(Kind::physical, *handle, known)) {
-    count(*attached, known.extra, 1, 0);
+    count_physical(*attached, known.extra, 1, 0);
   } else {
     remember(*attached, *handle, 0, 0);
   }
@@ -140,7 +146,7 @@ TF_ENTRY(cuMemMap, (CUdeviceptr pointer, std::size_t bytes, std::size_t offset, 
   const CUresult result = TF_REAL(cuMemMap)(pointer, bytes, offset, handle, flags);
   if (!known) return result;
   if (result == CUDA_SUCCESS) {
-    count(*attached, physical.extra, 0, 1);
+    count_physical(*attached, physical.extra, 0, 1);
   } else {
     attached->holdings.take(Kind::mapping, pointer, mapping);
   }
@@ -158,7 +164,7 @@ TF_ENTRY(cuMemUnmap, (CUdeviceptr pointer, std::size_t bytes)) {
   std::uint64_t done = 0;
   while (done < bytes && attached->holdings.take(Kind::mapping, pointer + done, mapping) && mapping.bytes != 0) {
     done += mapping.bytes;
-    count(*attached, mapping.extra, 0, -1);
+    count_physical(*attached, mapping.extra, 0, -1);
   }
   if (done >= bytes) return result;
   // A part of the range was mapped from memory we do not know: find the rest one by one.
@@ -171,7 +177,7 @@ TF_ENTRY(cuMemUnmap, (CUdeviceptr pointer, std::size_t bytes)) {
       found = true;
       return true;
     });
-    if (found) count(*attached, mapping.extra, 0, -1);
+    if (found) count_physical(*attached, mapping.extra, 0, -1);
   }
   return result;
 }

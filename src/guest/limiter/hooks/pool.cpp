@@ -1,35 +1,10 @@
 // Stream-ordered memory. What counts is what a pool has reserved from the device, not what was asked of it: freed
 // blocks stay in the pool and are handed out again at no cost. So each allocation is charged the growth it caused.
 #include "guest/limiter/hooks/charge.h"
+#include "guest/limiter/hooks/pools.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
-
-std::uint64_t word_of(CUmemoryPool pool) { return reinterpret_cast<std::uint64_t>(pool); }
-
-Pool* find_pool(Attachment& attached, CUmemoryPool handle) {
-  const std::uint32_t high = attached.pool_high.load(std::memory_order_acquire);
-  for (std::uint32_t place = 0; place < high; ++place)
-    if (attached.pools[place].handle.load(std::memory_order_acquire) == word_of(handle)) return &attached.pools[place];
-  return nullptr;
-}
-
-Pool* add_pool(Attachment& attached, Device& device, CUmemoryPool handle) {
-  Guard guard(attached.pool_mutex);
-  if (Pool* known = find_pool(attached, handle); known != nullptr) return known;
-  for (std::uint32_t place = 0; place < kMaxPools; ++place) {
-    Pool& pool = attached.pools[place];
-    if (pool.handle.load(std::memory_order_relaxed) != 0) continue;
-    pool.device = &device;
-    pool.charged = 0;
-    pool.step = 0;
-    pool.handle.store(word_of(handle), std::memory_order_release);
-    if (attached.pool_high.load(std::memory_order_relaxed) <= place)
-      attached.pool_high.store(place + 1, std::memory_order_release);
-    return &pool;
-  }
-  return nullptr;
-}
 
 // A pool that the program has not made is some device's own.
 Device& owner_of(Attachment& attached, CUmemoryPool handle, Device& otherwise) {
@@ -43,17 +18,6 @@ Device& owner_of(Attachment& attached, CUmemoryPool handle, Device& otherwise) {
   return otherwise;
 }
 
-std::uint64_t attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
-  std::uint64_t value = 0;
-  return TF_REAL(cuMemPoolGetAttribute)(pool, attribute, &value) == CUDA_SUCCESS ? value : 0;
-}
-
-void settle_to(Attachment& attached, Pool& pool, std::uint64_t reserved) {
-  if (reserved > pool.charged) attached.ledger.charge(*pool.device, reserved - pool.charged);
-  if (reserved < pool.charged) attached.ledger.release(*pool.device, pool.charged - reserved);
-  pool.charged = reserved;
-}
-
 bool capturing(Attachment& attached, CUstream stream, bool own_stream) {
   if (attached.captures.load(std::memory_order_relaxed) == 0) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -63,54 +27,79 @@ bool capturing(Attachment& attached, CUstream stream, bool own_stream) {
 }
 
 // Drivers let a pool grow in pieces: of this size at least, and larger requests in steps. What one grew beyond that is
-// remembered per pool. The price of being exact: the last piece of a slice cannot be had through a pool.
+// remembered per pool.
 constexpr std::uint64_t kPoolPiece = 32 << 20;
 constexpr std::uint64_t kPoolStep = 2 << 20;
 
 std::uint64_t most_growth(std::uint64_t bytes, const Pool& pool) {
+  if (rounded(bytes) <= pool.untouched) return 0;
   const std::uint64_t stepped = rounded(bytes, kPoolStep);
   const std::uint64_t piece = stepped < kPoolPiece ? kPoolPiece : stepped;
   std::uint64_t most;
   return __builtin_add_overflow(piece, pool.step, &most) ? ~std::uint64_t{0} : most;
 }
 
-template <class Synchronize, class Call>
-CUresult allocate(Attachment& attached, Pool& pool, std::uint64_t bytes, Synchronize synchronize, Call call) {
+// Asks the driver, with `most` reserved for what that may make the pool grow by.
+template <class Call>
+CUresult grow(Attachment& attached, Pool& pool, std::uint64_t bytes, std::uint64_t most, Call call) {
   const auto handle = reinterpret_cast<CUmemoryPool>(pool.handle.load(std::memory_order_relaxed));
-  pool.mutex.lock();
-  settle_to(attached, pool, attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-  const std::uint64_t most = most_growth(bytes, pool);
-  if (!attached.ledger.reserve(*pool.device, most)) {
-    // The pool itself may hold what is asked for, freed on a stream and not yet given back: make it so, and look again.
-    // Not with the pool held: what the stream waits for may be another thread that allocates.
-    pool.mutex.unlock();
-    synchronize();
-    pool.mutex.lock();
-    TF_REAL(cuMemPoolTrimTo)(handle, 0);
-    settle_to(attached, pool, attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-    if (!reserve(*pool.device, most)) {
-      pool.mutex.unlock();
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-  }
   fault(FaultPoint::reserved);
   const CUresult result = call();
-  const std::uint64_t reserved = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+  const std::uint64_t reserved = pool_attribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
   const std::uint64_t grown = reserved > pool.charged ? reserved - pool.charged : 0;
   if (grown > most) {
     attached.ledger.charge(*pool.device, grown - most);
-    pool.step += grown - most;
+    if (most != 0) pool.step += grown - most;
   } else {
     attached.ledger.release(*pool.device, most - grown);
   }
   pool.charged += grown;
-  if (reserved < pool.charged) settle_to(attached, pool, reserved);
-  pool.mutex.unlock();
+  // A new piece holds this allocation and is otherwise in one piece; another may lie in what was known of.
+  const std::uint64_t taken = result == CUDA_SUCCESS ? rounded(bytes) : 0;
+  if (grown != 0) {
+    pool.untouched = grown > taken ? grown - taken : 0;
+  } else {
+    pool.untouched -= pool.untouched < taken ? pool.untouched : taken;
+  }
+  if (reserved < pool.charged) settle_pool(attached, pool);
   return result;
 }
 
+// No room for another piece of a pool, but perhaps for what is asked: memory of its own, exactly as large, which the
+// program may give back in either way. Only where nobody could tell: another device reaches a pool's memory but not
+// this, and a call that must wait would spoil a capture.
+CUresult allocate_plain(Attachment& attached, const Pool& pool, Device& device, CUdeviceptr* pointer, std::size_t bytes,
+                        CUstream stream) {
+  constexpr std::uint64_t kLastSpecial = 2;
+  if (pool.device != &device || (pool.traits & kPoolExportable) != 0 || pointer == nullptr || bytes == 0 ||
+      attached.captures.load(std::memory_order_relaxed) != 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  const Current before = t_current;
+  CUcontext context = nullptr;
+  const bool special = reinterpret_cast<std::uint64_t>(stream) <= kLastSpecial;
+  if (!special) {
+    if (driver().cuStreamGetCtx == nullptr || driver().cuStreamGetCtx(stream, &context) != CUDA_SUCCESS ||
+        TF_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    t_current.context = reinterpret_cast<std::uint64_t>(context);
+  }
+  const CUresult result = charged(
+      device, rounded(bytes), [&] { return TF_REAL(cuMemAlloc_v2)(pointer, bytes); },
+      [&] {
+        Holding holding;
+        holding.kind = Kind::pointer;
+        holding.key = *pointer;
+        return holding;
+      },
+      [&] { TF_REAL(cuMemFree_v2)(*pointer); });
+  if (!special) TF_REAL(cuCtxPopCurrent_v2)(&context);
+  t_current = before;
+  return result == CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 template <class Call>
-CUresult allocate_from(CUmemoryPool handle, std::size_t bytes, CUstream stream, bool own_stream, Call call) {
+CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t bytes, CUstream stream, bool own_stream,
+                       Call call) {
   Device* device = stream_device(stream);
   if (device == nullptr) return must_refuse() ? refusal() : call();
   Attachment& attached = *attachment();
@@ -119,23 +108,54 @@ CUresult allocate_from(CUmemoryPool handle, std::size_t bytes, CUstream stream, 
       (driver().cuDeviceGetMemPool == nullptr || driver().cuDeviceGetMemPool(&handle, device->ordinal) != CUDA_SUCCESS))
     return call();
   Pool* pool = find_pool(attached, handle);
-  if (pool == nullptr) pool = add_pool(attached, owner_of(attached, handle, *device), handle);
+  if (pool == nullptr) pool = add_pool(attached, &owner_of(attached, handle, *device), handle, 0);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // more pools than can be accounted for
-  const auto synchronize = [&] {
+  pool->mutex.lock();
+  if (pool->device == nullptr || (pool->traits & kPoolClosed) != 0) {
+    const bool closed = pool->device != nullptr;
+    pool->mutex.unlock();
+    return closed ? CUDA_ERROR_INVALID_VALUE : call();
+  }
+  settle_pool(attached, *pool);
+  std::uint64_t most = most_growth(bytes, *pool);
+  if (!attached.ledger.reserve(*pool->device, most)) {
+    // The pool itself may hold what is asked for, freed on a stream and not yet given back: make it so, and look again.
+    // Not with the pool held: what the stream waits for may be another thread that allocates.
+    pool->mutex.unlock();
     if (own_stream) {
       TF_REAL(cuStreamSynchronize_ptsz)(stream);
     } else {
       TF_REAL(cuStreamSynchronize)(stream);
     }
-  };
-  return allocate(attached, *pool, bytes, synchronize, call);
+    pool->mutex.lock();
+    TF_REAL(cuMemPoolTrimTo)(handle, 0);
+    settle_pool(attached, *pool);
+    most = most_growth(bytes, *pool);
+    if (!reserve(*pool->device, most)) {
+      pool->mutex.unlock();
+      return allocate_plain(attached, *pool, *device, pointer, bytes, stream);
+    }
+  }
+  const CUresult result = grow(attached, *pool, bytes, most, call);
+  pool->mutex.unlock();
+  return result;
+}
+
+// A pool of the driver's own that lies on the host is told apart here, since a pool does not say where it lies.
+CUresult seen(CUresult result, const CUmemoryPool* pool, const CUmemLocation* location, CUmemAllocationType type) {
+  Attachment* attached = attachment();
+  if (result == CUDA_SUCCESS && attached != nullptr && pool != nullptr && location != nullptr && on_host(*location) &&
+      type == CU_MEM_ALLOCATION_TYPE_PINNED)
+    add_pool(*attached, nullptr, *pool, 0);
+  return result;
 }
 
 }  // namespace
 
-#define TF_ALLOCATE(symbol, own_stream)                                                                                \
-  TF_ENTRY(symbol, (CUdeviceptr * pointer, std::size_t bytes, CUstream stream)) {                                      \
-    return allocate_from(nullptr, bytes, stream, own_stream, [&] { return TF_REAL(symbol)(pointer, bytes, stream); }); \
+#define TF_ALLOCATE(symbol, own_stream)                                            \
+  TF_ENTRY(symbol, (CUdeviceptr * pointer, std::size_t bytes, CUstream stream)) {  \
+    return allocate_from(nullptr, pointer, bytes, stream, own_stream,              \
+                         [&] { return TF_REAL(symbol)(pointer, bytes, stream); }); \
   }
 TF_ALLOCATE(cuMemAllocAsync, false)
 TF_ALLOCATE(cuMemAllocAsync_ptsz, true)
@@ -144,7 +164,7 @@ TF_ALLOCATE(cuMemAllocAsync_ptsz, true)
 #define TF_ALLOCATE(symbol, own_stream)                                                              \
   TF_ENTRY(symbol, (CUdeviceptr * pointer, std::size_t bytes, CUmemoryPool pool, CUstream stream)) { \
     if (pool == nullptr) return TF_FORWARD(symbol, pointer, bytes, pool, stream);                    \
-    return allocate_from(pool, bytes, stream, own_stream,                                            \
+    return allocate_from(pool, pointer, bytes, stream, own_stream,                                   \
                          [&] { return TF_REAL(symbol)(pointer, bytes, pool, stream); });             \
   }
 TF_ALLOCATE(cuMemAllocFromPoolAsync, false)
@@ -168,8 +188,12 @@ TF_ENTRY(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props)) {
       return CUDA_ERROR_INVALID_DEVICE;
   }
   const CUresult result = TF_REAL(cuMemPoolCreate)(pool, props);
-  if (result != CUDA_SUCCESS || device == nullptr) return result;
-  if (add_pool(*attachment(), *device, *pool) != nullptr) return result;
+  // One that is managed lies wherever it is used, and counts where that is first.
+  const bool on_device = device != nullptr || props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  if (result != CUDA_SUCCESS || (device == nullptr && on_device)) return result;
+  std::uint32_t traits = kPoolMade;
+  if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) traits |= kPoolExportable;
+  if (add_pool(*attachment(), device, *pool, traits) != nullptr) return result;
   TF_REAL(cuMemPoolDestroy)(*pool);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -178,21 +202,16 @@ TF_ENTRY(cuMemPoolDestroy, (CUmemoryPool handle)) {
   Attachment* attached = attachment();
   Pool* pool = attached == nullptr ? nullptr : find_pool(*attached, handle);
   if (pool == nullptr) return TF_REAL(cuMemPoolDestroy)(handle);
-  // Frees that have not happened yet shall not count as memory in use.
-  if (attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0 &&
-      attached->captures.load(std::memory_order_relaxed) == 0)
-    TF_REAL(cuCtxSynchronize)();
   Guard guard(pool->mutex);
-  // What was allocated from a pool outlives it, and then nobody can be asked how much that is: it stays charged to this
-  // process.
-  std::uint64_t left = 0;
-  if (attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0) {
-    TF_REAL(cuMemPoolTrimTo)(handle, 0);
-    left = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+  if ((pool->traits & kPoolClosed) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pool->device != nullptr && (pool->traits & kPoolMade) != 0 &&
+      pool_attribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0) {
+    close_pool(*attached, *pool);
+    return CUDA_SUCCESS;
   }
   const CUresult result = TF_REAL(cuMemPoolDestroy)(handle);
   if (result == CUDA_SUCCESS) {
-    settle_to(*attached, *pool, left);
+    if (pool->device != nullptr) attached->ledger.release(*pool->device, pool->charged);
     pool->handle.store(0, std::memory_order_release);
   }
   return result;
@@ -204,8 +223,15 @@ TF_ENTRY(cuMemPoolTrimTo, (CUmemoryPool handle, std::size_t keep)) {
   if (pool == nullptr) return TF_REAL(cuMemPoolTrimTo)(handle, keep);
   Guard guard(pool->mutex);
   const CUresult result = TF_REAL(cuMemPoolTrimTo)(handle, keep);
-  settle_to(*attached, *pool, attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+  settle_pool(*attached, *pool);
   return result;
+}
+
+TF_ENTRY(cuMemGetDefaultMemPool, (CUmemoryPool * pool, CUmemLocation* location, CUmemAllocationType type)) {
+  return seen(TF_FORWARD(cuMemGetDefaultMemPool, pool, location, type), pool, location, type);
+}
+TF_ENTRY(cuMemGetMemPool, (CUmemoryPool * pool, CUmemLocation* location, CUmemAllocationType type)) {
+  return seen(TF_FORWARD(cuMemGetMemPool, pool, location, type), pool, location, type);
 }
 
 // The memory of an imported pool is its exporter's. Nothing can be allocated from it here, so it needs no place.

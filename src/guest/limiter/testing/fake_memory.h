@@ -1,0 +1,33 @@
+#pragma once
+// A driver of one device for tests of the hooks in this very process: it counts memory, and maps physical memory into
+// sparse arrays, as the simulated driver does not. One slice and one registration serve all tests of a program; each
+// test must leave nothing behind.
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "guest/limiter/core/attachment.h"
+#include "guest/limiter/core/driver.h"
+#include "guest/limiter/testing/slice.h"
+
+namespace tensor_fusion::guest::limiter::testing {
+
+class FakeMemory {
+ public:
+  static constexpr std::uint64_t kLimit = 1 << 30;
+  static FakeMemory& get();
+
+  std::uint64_t charged() { return slice.claim().devices[0].used_bytes.load(); }
+  static CUstream stream(int number) { return reinterpret_cast<CUstream>(0x5000 + number * 16); }
+
+  TestSlice slice;
+  std::map<CUmemoryPool, std::uint64_t> reserved;  // of every pool
+  std::uint64_t next_handle = 0x100;
+  int waits = 0;  // for a stream
+  std::vector<int> checkpointed;
+
+ private:
+  FakeMemory();
+};
+
+}  // namespace tensor_fusion::guest::limiter::testing
