@@ -67,7 +67,7 @@ struct alignas(4096) GrantPage {
   std::uint64_t magic;
   std::uint32_t abi;
   std::uint32_t size_bytes;                 // sizeof(GrantPage) of the writer
-  std::atomic<std::uint64_t> heartbeat_ns;  // written at least every kHeartbeatPeriod
+  std::atomic<std::uint64_t> heartbeat_ns;  // every kHeartbeatPeriod while a process holds a slot, and at every ring
   std::atomic<std::uint32_t> generation;    // changes with every change of limits
   std::atomic<std::uint32_t> device_count;
   char tenant[64];

@@ -31,10 +31,7 @@ std::string uuid_of(const ProcessInformation& process) {
 }
 
 // One process that works for many: its memory is its clients'.
-bool is_shared_server(pid_t pid) {
-  const auto stat = system::process_stat(pid);
-  return stat && stat->name.starts_with("nvidia-cuda-mps");
-}
+bool is_shared_server(const system::ProcessStat& stat) { return stat.name.starts_with("nvidia-cuda-mps"); }
 
 }  // namespace
 
@@ -133,7 +130,7 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
     const std::string uuid = uuid_of(process);
     observed_[pid][uuid] += process.memoryUsedBytes;
     const auto stat = system::process_stat(pid);
-    if (!stat || is_shared_server(pid)) {
+    if (!stat || is_shared_server(*stat)) {
       shared[uuid] += process.memoryUsedBytes;
       continue;
     }

@@ -117,6 +117,54 @@ TEST(ShareLoop, beats_and_says_when_it_is_due) {
   EXPECT_LE(due, now + contract::kHeartbeatPeriodNs);
 }
 
+TEST(ShareLoop, sleeps_while_nobody_holds_a_slot_and_beats_for_the_first_who_rings) {
+  FakeTenant a;
+  a.claim.page->processes[0].state = contract::kSlotFree;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(3000, 3000));
+  std::uint64_t now = system::monotonic_ns() + 100 * kMs;
+  loop.run_once(now);
+  now += 200 * kMs;
+  EXPECT_GE(loop.run_once(now), now + 500 * kMs);
+  a.claim.page->processes[0].state = contract::kSlotLive;
+  a.ring();
+  now += 50 * kMs;
+  EXPECT_LE(loop.run_once(now), now + contract::kHeartbeatPeriodNs);
+  EXPECT_EQ(a.grant.page->heartbeat_ns.load(), now) << "fresh for the one who came";
+}
+
+// A wake-up costs far more than a decision: with many devices, what falls due about the same time is decided together.
+TEST(ShareLoop, wakes_for_many_devices_a_little_late_and_for_one_in_time) {
+  for (const std::uint32_t devices : {1u, 6u}) {
+    std::vector<std::unique_ptr<FakeTenant>> tenants;
+    ShareLoop loop;
+    std::uint64_t now = system::monotonic_ns() + kMs;
+    for (std::uint32_t i = 0; i < devices * 2; ++i) {
+      tenants.push_back(std::make_unique<FakeTenant>());
+      loop.add_tenant(i, tenants.back()->tenant(4000, 10000, i / 2));
+      tenants.back()->block();
+    }
+    unsigned wakes = 0;
+    const std::uint64_t end = now + 1000 * kMs;
+    for (std::uint64_t due = now; now < end; ++wakes) {
+      now = std::max(due, now + 1000);
+      for (std::size_t i = 0; i < tenants.size(); ++i) {
+        contract::ClaimProcessDevice& row = tenants[i]->row();
+        const std::uint64_t launch = 1'000'000 + 137'000 * (i / 2);  // so that the devices do not go in step
+        if (!tenants[i]->admitted() || row.progress_ns.load() > now + 2'000'000) continue;
+        row.launched_ns += launch;
+        row.progress_ns = std::max(row.progress_ns.load(), now) + launch;
+      }
+      due = loop.run_once(now);
+      EXPECT_LE(due, now + contract::kHeartbeatPeriodNs);
+    }
+    EXPECT_LT(wakes, 1200u) << devices << " devices, " << loop.passes() << " decisions";
+    if (devices > 1) {
+      EXPECT_GT(loop.passes(), wakes);
+    }
+  }
+}
+
 TEST(ShareLoop, a_flood_of_rings_is_not_heard_for_long) {
   FakeTenant a, b;
   ShareLoop loop;

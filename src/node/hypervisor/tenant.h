@@ -41,8 +41,9 @@ struct Tenant {
   TenantRecord record;
   TenantPages pages;
   ShareTenantId share_id = 0;
-  ConnectionId lease = 0;  // until started: the connection that asked
-  system::Fd root;         // pidfd of the first process
+  ConnectionId lease = 0;        // until started: the connection that asked
+  system::Fd root;               // pidfd of the first process
+  std::uint64_t watched_ns = 0;  // since when
   bool root_dead = false;
   bool removed = false;
   std::vector<LiveProcess> processes;

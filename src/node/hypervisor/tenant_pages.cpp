@@ -193,11 +193,13 @@ bool TenantPages::grant_is_sound(const TenantRecord& record) const {
   return true;
 }
 
-void TenantPages::put_back(const char* name, const system::MappedPage& page, std::vector<std::string>& wrong) {
+void TenantPages::put_back(const char* name, const system::MappedPage& page, const TenantRecord& record,
+                           std::vector<std::string>& wrong) {
   const std::string visible = directory_ + "/" + name;
   const auto now = system::identity_of(visible);
   if (now && same_file(*now, page.identity())) return;
   wrong.push_back(std::string(name) + (now ? " was replaced" : " was removed"));
+  static_cast<void>(make_directory(directory_, record));
   const std::string fresh = visible + ".back";
   ::unlink(fresh.c_str());
   const auto hidden = system::identity_of(hidden_name(hidden_, name));
@@ -221,7 +223,6 @@ std::vector<std::string> TenantPages::verify(const TenantRecord& record) {
     static_cast<void>(page.repair());
     return true;
   };
-  if (!system::exists(directory_)) static_cast<void>(make_directory(directory_, record));
   check_size(grant_, contract::kGrantFile);
   if (check_size(claim_, contract::kClaimFile)) write_claim_header();
   const ClaimPage& page = claim();
@@ -238,8 +239,8 @@ std::vector<std::string> TenantPages::verify(const TenantRecord& record) {
     write_header(record);
     write_limits(record);
   }
-  put_back(contract::kGrantFile, grant_, wrong);
-  put_back(contract::kClaimFile, claim_, wrong);
+  put_back(contract::kGrantFile, grant_, record, wrong);
+  put_back(contract::kClaimFile, claim_, record, wrong);
   return wrong;
 }
 

@@ -36,7 +36,8 @@ class TenantPages {
 
  private:
   base::Result<void> open_bell();
-  void put_back(const char* name, const system::MappedPage& page, std::vector<std::string>& wrong);
+  void put_back(const char* name, const system::MappedPage& page, const TenantRecord& record,
+                std::vector<std::string>& wrong);
   bool grant_is_sound(const TenantRecord& record) const;
   void write_header(const TenantRecord& record);
   void write_claim_header();

@@ -21,6 +21,7 @@ using base::ErrorCode;
 constexpr std::uint64_t kClaimedForNs =
     1'000'000'000;  // a slot still being filled after this belongs to a dead process
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
+constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
 constexpr std::size_t kTamperingsKept = 8;
 
 }  // namespace
@@ -182,6 +183,7 @@ base::Result<void> TenantTable::started(Tenant& tenant, pid_t pid) {
 }
 
 void TenantTable::watch_root(Tenant& tenant) {
+  tenant.watched_ns = system::monotonic_ns();
   auto pidfd = system::open_pidfd(tenant.record.root_pid);
   if (!pidfd || !system::is_alive(tenant.record.root_pid, tenant.record.root_ticks)) {
     tenant.root_dead = true;
@@ -401,7 +403,8 @@ void TenantTable::look_after_all() {
     verify(*tenant);
     if (tenant->record.started()) {
       // A child may have entered its own namespace only after `started` was said.
-      if (tenant->record.mount_namespace == 0 && !tenant->root_dead) {
+      const bool fresh = system::monotonic_ns() - tenant->watched_ns < kMayMoveForNs;
+      if (tenant->record.mount_namespace == 0 && !tenant->root_dead && fresh) {
         tenant->record.mount_namespace = private_mount_namespace(tenant->record, tenant->record.root_pid);
         if (tenant->record.mount_namespace != 0)
           static_cast<void>(save_record(state_.record(tenant->record.id), tenant->record));

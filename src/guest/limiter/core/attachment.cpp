@@ -94,6 +94,17 @@ Attachment* register_now() {
   return made;
 }
 
+// Tells the hypervisor that a process has come. While none holds a slot it hardly writes the heartbeat, so what is seen
+// before it has woken says nothing about whether it is there.
+void say_hello() {
+  constexpr std::uint64_t kPatienceNs = 20'000'000;
+  constexpr std::uint64_t kLookNs = 100'000;
+  ring(g_shared.slice);
+  const std::uint64_t end = os::monotonic_ns() + kPatienceNs;
+  const std::uint32_t word = 0;
+  while (hypervisor_away() && os::monotonic_ns() < end) os::futex_wait(&word, 0, kLookNs, false);
+}
+
 }  // namespace
 
 ForkPage* g_fork = &g_first_page;
@@ -132,6 +143,7 @@ Attachment* registered() {
   if (Attachment* made = attachment(); made != nullptr) return made;
   Attachment* made = register_now();
   if (made == nullptr) return nullptr;
+  say_hello();
   g_fork->attachment.store(made, std::memory_order_release);
   g_fork->epoch.store(1, std::memory_order_release);
   return made;

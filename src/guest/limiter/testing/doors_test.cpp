@@ -1,5 +1,7 @@
 // The limiter as programs meet it: preloaded, against the stub driver, by each front door.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -24,6 +26,16 @@ Job probe(const TestSlice& slice, std::vector<std::string> arguments) {
   asked.environment = {"LD_PRELOAD=" + kLibrary, "LD_LIBRARY_PATH=" + kBuild + "/limiter_test",
                        "TENSOR_FUSION_SLICE=" + slice.directory(), "TENSOR_FUSION_LIMITER_LOG=1"};
   return asked;
+}
+
+// While no process holds a slot a hypervisor sleeps: it must not learn of the first one by looking.
+TEST(Arrival, rings_when_a_process_takes_a_slot_and_goes_on_when_no_hypervisor_hears) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  const int bell = open((slice.directory() + "/bell").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_EQ(run(probe(slice, {"link", "info"})).status, 0);
+  char rung[64] = {};
+  EXPECT_GT(read(bell, rung, sizeof rung), 0);
+  close(bell);
 }
 
 class EveryDoor : public ::testing::TestWithParam<const char*> {};
