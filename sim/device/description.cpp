@@ -366,7 +366,12 @@ std::expected<Description, Error> parse_list_description(std::string_view list) 
       item.remove_prefix(x + 1);
     }
     auto profile = builtin_profile(item);
-    if (!profile) return bad("there is no profile '" + std::string(item) + "'; known are " + known_profiles());
+    if (!profile) {
+      return bad("there is no card '" + std::string(item) +
+                 "'; write a card, '2xh100', 'h100,2xt4', or the path of a YAML "
+                 "file; the cards are " +
+                 known_profiles());
+    }
     std::string_view rest = list.substr(std::min(cards.size(), list.size()));
     while (!rest.empty()) {
       rest.remove_prefix(1);
@@ -397,7 +402,10 @@ std::expected<Description, Error> read_description(const std::string& given) {
   } else {
     d = parse_list_description(given);
   }
-  if (!d) return bad("TENSOR_FUSION_SIM=" + given + ": " + d.error().message);
+  if (!d) {
+    const std::string& why = d.error().message;  // begins with the list itself where a part of it is wrong
+    return bad("TENSOR_FUSION_SIM=" + (why.starts_with(given) ? why : given + ": " + why));
+  }
   d->name = given;
   return d;
 }

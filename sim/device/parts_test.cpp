@@ -204,10 +204,10 @@ TEST(Description, reads_lists_and_overrides) {
 
 TEST(Description, refuses_what_it_does_not_know_with_a_hint) {
   for (const auto& [text, hint] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"h1000", "known are h100"},
+       std::initializer_list<std::pair<const char*, const char*>>{{"h1000", "the cards are h100"},
                                                                   {"0xh100", "1 to 16"},
                                                                   {"17xh100", "1 to 16"},
-                                                                  {"", "known are"},
+                                                                  {"", "path of a YAML file"},
                                                                   {"h100;sped=2", "did you mean 'speed'"},
                                                                   {"h100;speed=fast", "not a number"},
                                                                   {"h100;slice_us=0", "outside"}}) {

@@ -123,7 +123,7 @@ Result<Bytes> parse_bytes(std::string_view text) {
     factor = *found;
   }
   const double bytes = number->value * factor;
-  if (bytes < 1) return refuse(text, "is no memory at all; ask for at least one byte");
+  if (bytes < 1) return refuse(text, "is no memory at all; write it like 8Gi, 512Mi or 8G");
   if (bytes >= 9.2e18) return refuse(text, "is more memory than can be counted");
   return Bytes{static_cast<std::uint64_t>(bytes)};
 }
@@ -131,7 +131,10 @@ Result<Bytes> parse_bytes(std::string_view text) {
 Result<Percent> parse_percent(std::string_view text) {
   const auto number = split_number(text, "40%");
   if (!number) return std::unexpected(number.error());
-  if (number->unit != "%") return refuse(text, "needs a percent sign, as in 40%");
+  if (number->unit != "%") {
+    return refuse(text, number->unit.ends_with('%') ? "is not a number of percent; write it like 40%"
+                                                    : "needs a percent sign, as in 40%");
+  }
   if (number->value > 100) return refuse(text, "is more than a whole device; the most is 100%");
   const auto points = static_cast<std::uint32_t>(std::lround(number->value * 100));
   if (points == 0) return refuse(text, "is too little; the least is 0.01%");

@@ -41,6 +41,52 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
   return result;
 }
 
+namespace {
+
+// How many bytes the character at the front of `text` has; 0 when there is none.
+std::size_t character_size(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  // The second byte's range shuts out what is overlong, a surrogate, or past the last character.
+  std::size_t size = 0;
+  unsigned least = 0x80, most = 0xbf;
+  if (lead >= 0xc2 && lead <= 0xdf) {
+    size = 2;
+  } else if (lead >= 0xe0 && lead <= 0xef) {
+    size = 3;
+    if (lead == 0xe0) least = 0xa0;
+    if (lead == 0xed) most = 0x9f;
+  } else if (lead >= 0xf0 && lead <= 0xf4) {
+    size = 4;
+    if (lead == 0xf0) least = 0x90;
+    if (lead == 0xf4) most = 0x8f;
+  } else {
+    return 0;
+  }
+  if (byte(1) < least || byte(1) > most) return 0;
+  for (std::size_t i = 2; i < size; ++i)
+    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
+  return size;
+}
+
+}  // namespace
+
+std::string valid_utf8(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t size = character_size(text);
+    if (size == 0) {
+      result += "\ufffd";
+    } else {
+      result += text.substr(0, size);
+    }
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return result;
+}
+
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;

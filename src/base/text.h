@@ -14,6 +14,9 @@ std::string_view trim(std::string_view text);
 std::vector<std::string_view> split(std::string_view text, char separator);  // keeps empty fields
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
+// The text with U+FFFD for every byte that belongs to no UTF-8 character (no surrogates, nothing overlong).
+std::string valid_utf8(std::string_view text);
+
 // Damerau-Levenshtein distance, letters compared without case.
 std::size_t distance(std::string_view a, std::string_view b);
 

@@ -30,6 +30,17 @@ TEST(Text, splits_and_joins) {
   EXPECT_EQ(trim(" \tx\n"), "x");
 }
 
+TEST(Text, replaces_what_is_no_character) {
+  for (const char* fine : {"", "plain", "ü", "日本", "😀", "\u007f"}) EXPECT_EQ(valid_utf8(fine), fine);
+  EXPECT_EQ(valid_utf8("a\xff"
+                       "b"),
+            "a\ufffdb");
+  EXPECT_EQ(valid_utf8("\xc0\x80"), "\ufffd\ufffd") << "overlong";
+  EXPECT_EQ(valid_utf8("\xed\xa0\x80"), "\ufffd\ufffd\ufffd") << "a surrogate";
+  EXPECT_EQ(valid_utf8("\xf4\x90\x80\x80"), "\ufffd\ufffd\ufffd\ufffd") << "past the last character";
+  EXPECT_EQ(valid_utf8("\xe6\x97\""), "\ufffd\ufffd\"") << "cut: what follows is kept";
+}
+
 TEST(Id, brings_uuids_to_one_spelling) {
   EXPECT_EQ(canonical_uuid("GPU-ABCDEF00-1111-2222-3333-444455556666"), "GPU-abcdef00-1111-2222-3333-444455556666");
   EXPECT_EQ(canonical_uuid("ABCDEF00-1111-2222-3333-444455556666"), "GPU-abcdef00-1111-2222-3333-444455556666");

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -79,15 +78,22 @@ constexpr std::array kBodies{
     Body{"help", show_help},
 };
 
+// Of a line that means nothing: who asked for JSON before a program's own words gets the refusal as JSON too.
+bool ask_for_json(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    const std::string& word = words[i];
+    if (word == "-ojson" || word == "-o=json" || word == "--output=json") return true;
+    if ((word == "-o" || word == "--output") && i + 1 < words.size() && words[i + 1] == "json") return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   auto invocation = parse(words);
-  if (!invocation) {
-    std::fprintf(stderr, "tensor-fusion: %s\n", invocation.error().message.c_str());
-    return kExitUsage;
-  }
+  if (!invocation) return say_failure(ask_for_json(words), kExitUsage, invocation.error().message);
   const Command& command = *invocation->command;
   const bool wants_help = invocation->wants_help;
   const Context context(std::move(*invocation), argc > 0 ? argv[0] : "tensor-fusion");

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "cli/driver.h"
 #include "system/fd.h"
 #include "system/file.h"
 #include "system/unix_socket.h"
@@ -40,6 +41,20 @@ std::optional<std::string> environment(const char* name) {
   return value;
 }
 
+int say_failure(bool in_json, int status, std::string_view message) {
+  if (in_json) {
+    const auto error =
+        base::Json::object({{"error", base::Json::object({{"exit_code", status}, {"message", message}})}});
+    std::fprintf(stderr, "%s\n", base::valid_utf8(error.dump()).c_str());
+  } else {
+    // One sentence; reasons, a line each, may follow.
+    std::string text;
+    for (const std::string_view line : base::split(message, '\n')) text += view::printable(line) + "\n";
+    std::fprintf(stderr, "tensor-fusion: %s", text.c_str());
+  }
+  return status;
+}
+
 Context::Context(Invocation invocation, std::string program) : invocation_(std::move(invocation)) {
   std::error_code error;
   auto self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -64,6 +79,10 @@ base::Result<node::hypervisor::Client> Context::connect() const { return node::h
 base::Result<node::hypervisor::Client> Context::ensure_running() const {
   auto client = connect();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
+  // A hypervisor keeps the environment it was started with: one that sees no GPU for a mistake in it would stay, and
+  // answer the next attempt too.
+  if (const auto driver = check_driver(); !driver)
+    return base::fail(base::ErrorCode::kNoDevice, fmt::format("there is no GPU to share here: {}", driver.error()));
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::unexpected(system::error_of("make", "a pipe", errno));
   const system::Fd reader(ends[0]);
@@ -106,21 +125,11 @@ void Context::print(std::string_view text) const {
   }
 }
 
-void Context::print_json(const base::Json& value) const { print(value.pretty() + "\n"); }
+void Context::print_json(const base::Json& value) const { print(base::valid_utf8(value.pretty()) + "\n"); }
 
 int Context::fail(int code, std::string_view message) const {
   const int status = invocation_.command != nullptr && invocation_.command->takes_program ? run_exit_code(code) : code;
-  if (json()) {
-    const auto error =
-        base::Json::object({{"error", base::Json::object({{"exit_code", status}, {"message", message}})}});
-    std::fprintf(stderr, "%s\n", error.dump().c_str());
-  } else {
-    // One sentence; reasons, a line each, may follow.
-    std::string text;
-    for (const std::string_view line : base::split(message, '\n')) text += view::printable(line) + "\n";
-    std::fprintf(stderr, "tensor-fusion: %s", text.c_str());
-  }
-  return status;
+  return say_failure(json(), status, message);
 }
 
 int Context::fail(const base::Error& error) const { return fail(exit_code_of(error.code), error.message); }

@@ -36,6 +36,9 @@ class Context {
   std::string state_;
 };
 
+// One failure on standard error, for people or for programs; the status.
+int say_failure(bool in_json, int status, std::string_view message);
+
 std::optional<std::string> environment(const char* name);  // nothing when unset or empty
 
 }  // namespace tensor_fusion::cli

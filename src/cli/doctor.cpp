@@ -15,6 +15,7 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "cli/driver.h"
 #include "cli/limiter_library.h"
 #include "cli/program.h"
 #include "cli/slice_view.h"
@@ -54,9 +55,20 @@ Finding examine_library(const std::string& name, const char* file, const std::st
   return good(name, file);
 }
 
+Finding examine_management() {
+  const auto started = check_driver();
+  if (!started) {
+    return bad("NVML", started.error(),
+               environment("TENSOR_FUSION_SIM")
+                   ? "correct the simulated machine's TENSOR_FUSION_SIM, or unset it for the real GPU"
+                   : "make `nvidia-smi` work first");
+  }
+  return good("NVML", "starts");
+}
+
 Finding examine_device_files() {
   if (const auto machine = environment("TENSOR_FUSION_SIM"))
-    return good("device files", fmt::format("simulated machine `{}`", *machine));
+    return good("device files", fmt::format("those of the simulated machine `{}`", *machine));
   std::vector<std::string> closed;
   unsigned open = 0;
   for (const std::string& name : system::list_directory("/dev")) {
@@ -84,7 +96,7 @@ Finding examine_device_files() {
 
 Finding examine_limiter(const Context& context) {
   const auto limiter = LimiterLibrary::load(environment(kLimiterVariable).value_or(""), context.program_folder());
-  if (!limiter) return bad("limiter", limiter.error(), "install tensor-fusion again");
+  if (!limiter) return bad("limiter", limiter.error(), "");
   unsigned minor = 0;
   const std::string_view version = ::gnu_get_libc_version();  // "2.36"
   const auto dot = version.find('.');
@@ -231,7 +243,7 @@ Finding examine_program(const Context& context, const std::string& name) {
   const auto checked = check_limitable(*program, {.through_file = can_make_namespaces().has_value(),
                                                   .limiter_needs_glibc = limiter ? limiter->needs_glibc() : 0,
                                                   .search_path = path});
-  if (!checked) return bad(name, checked.error().message, "use a dynamically linked glibc build of it");
+  if (!checked) return bad(name, checked.error().message, checked.error().advice);
   return good(name, fmt::format("can be limited ({})", base::join(program->inspected, ", then ")));
 }
 
@@ -241,8 +253,7 @@ std::vector<Finding> examine(const Context& context) {
   std::vector<Finding> findings;
   findings.push_back(examine_library("driver", "libcuda.so.1",
                                      "install the GPU's driver, or put the simulated one on LD_LIBRARY_PATH"));
-  findings.push_back(examine_library("NVML", "libnvidia-ml.so.1",
-                                     "install the GPU's driver, or put the simulated one on LD_LIBRARY_PATH"));
+  findings.push_back(examine_management());
   findings.push_back(examine_device_files());
   findings.push_back(examine_limiter(context));
   findings.push_back(examine_namespaces());

@@ -3,61 +3,64 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace tensor_fusion::cli {
 namespace {
 
-template <typename T>
-bool read_at(std::span<const std::uint8_t> bytes, std::uint64_t offset, T& out) {
-  if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return false;
-  std::memcpy(&out, bytes.data() + offset, sizeof(T));
-  return true;
+constexpr std::uint64_t kLongestInterpreter = 4096;  // PATH_MAX
+
+ReadAt reader_of(std::span<const std::uint8_t> bytes) {
+  return [bytes](std::uint64_t offset, std::span<std::byte> out) {
+    if (offset > bytes.size() || bytes.size() - offset < out.size()) return false;
+    std::memcpy(out.data(), bytes.data() + offset, out.size());
+    return true;
+  };
 }
 
+template <typename T>
+bool read_value(const ReadAt& read, std::uint64_t offset, T& out) {
+  return read(offset, std::as_writable_bytes(std::span(&out, 1)));
+}
+
+// False when something that the headers name is missing.
 template <typename Header, typename Segment>
-bool read_segments(std::span<const std::uint8_t> bytes, ElfFacts& facts) {
+bool read_segments(std::uint64_t size, const ReadAt& read, ElfFacts& facts) {
   Header header{};
-  if (!read_at(bytes, 0, header)) return false;
+  if (!read_value(read, 0, header)) return false;
+  facts.type = header.e_type;
   facts.machine = header.e_machine;
+  bool whole = true;
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     Segment segment{};
-    if (!read_at(bytes, header.e_phoff + std::uint64_t{i} * header.e_phentsize, segment)) return true;
+    if (!read_value(read, header.e_phoff + std::uint64_t{i} * header.e_phentsize, segment)) return false;
+    if (segment.p_type != PT_INTERP && segment.p_type != PT_LOAD) continue;
+    whole = whole && segment.p_offset <= size && segment.p_filesz <= size - segment.p_offset;
     if (segment.p_type != PT_INTERP) continue;
-    if (segment.p_offset > bytes.size() || segment.p_filesz > bytes.size() - segment.p_offset) {
-      facts.interpreter = "";  // there is one, out of sight
-      return true;
-    }
-    const auto* text = reinterpret_cast<const char*>(bytes.data() + segment.p_offset);
-    facts.interpreter = std::string(text, strnlen(text, segment.p_filesz));
+    std::string text(std::min<std::uint64_t>(segment.p_filesz, kLongestInterpreter), '\0');
+    if (!read(segment.p_offset, std::as_writable_bytes(std::span(text)))) return false;
+    facts.interpreter = text.substr(0, text.find('\0'));
   }
-  return true;
+  return whole;
 }
 
 }  // namespace
 
-std::optional<ElfFacts> inspect_elf(std::span<const std::uint8_t> bytes) {
-  if (bytes.size() < EI_NIDENT || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0) return std::nullopt;
+std::optional<ElfFacts> inspect_elf(std::uint64_t size, const ReadAt& read) {
+  std::array<unsigned char, EI_NIDENT> identity{};
+  const auto seen = std::min<std::uint64_t>(size, identity.size());
+  if (seen < SELFMAG || !read(0, std::as_writable_bytes(std::span(identity)).first(seen))) return std::nullopt;
+  if (std::memcmp(identity.data(), ELFMAG, SELFMAG) != 0) return std::nullopt;
   ElfFacts facts;
-  facts.is_64_bit = bytes[EI_CLASS] == ELFCLASS64;
-  const bool read = facts.is_64_bit ? read_segments<Elf64_Ehdr, Elf64_Phdr>(bytes, facts)
-                                    : read_segments<Elf32_Ehdr, Elf32_Phdr>(bytes, facts);
-  if (!read) return std::nullopt;
+  facts.is_64_bit = identity[EI_CLASS] == ELFCLASS64;
+  facts.whole = facts.is_64_bit ? read_segments<Elf64_Ehdr, Elf64_Phdr>(size, read, facts)
+                                : read_segments<Elf32_Ehdr, Elf32_Phdr>(size, read, facts);
   return facts;
 }
 
-bool is_whole_library(std::span<const std::uint8_t> bytes) {
-  Elf64_Ehdr header{};
-  if (!read_at(bytes, 0, header) || header.e_type != ET_DYN) return false;
-  bool loads = false;
-  for (unsigned i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr segment{};
-    if (!read_at(bytes, header.e_phoff + std::uint64_t{i} * header.e_phentsize, segment)) return false;
-    if (segment.p_type != PT_LOAD) continue;
-    loads = true;
-    if (segment.p_offset > bytes.size() || segment.p_filesz > bytes.size() - segment.p_offset) return false;
-  }
-  return loads;
+std::optional<ElfFacts> inspect_elf(std::span<const std::uint8_t> bytes) {
+  return inspect_elf(bytes.size(), reader_of(bytes));
 }
 
 std::optional<Shebang> inspect_shebang(std::span<const std::uint8_t> bytes) {

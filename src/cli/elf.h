@@ -1,7 +1,11 @@
 #pragma once
-// What the first bytes of a program say about how it will be loaded. Pure: bytes in, facts out; refuses to follow any
-// offset that leaves the bytes it was given.
+// What a program's headers say about how it will be loaded. Pure: bytes in, facts out; follows no offset that leaves
+// the file, and says so (`whole`).
+#include <elf.h>
+
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,18 +13,28 @@
 
 namespace tensor_fusion::cli {
 
+#if defined(__x86_64__)
+inline constexpr std::uint16_t kOwnMachine = EM_X86_64;
+#elif defined(__aarch64__)
+inline constexpr std::uint16_t kOwnMachine = EM_AARCH64;
+#else
+#error "the limiter exists for x86-64 and arm64"
+#endif
+
 struct ElfFacts {
   bool is_64_bit = false;
-  std::uint16_t machine = 0;               // e_machine
+  bool whole = false;         // all that the headers name lies in the file; else the rest may be missing here
+  std::uint16_t type = 0;     // e_type
+  std::uint16_t machine = 0;  // e_machine
   std::optional<std::string> interpreter;  // PT_INTERP; none: a static program
 };
 
-// Nothing when the bytes are no ELF program. `bytes` must hold the program headers and the interpreter's name.
-std::optional<ElfFacts> inspect_elf(std::span<const std::uint8_t> bytes);
+// Fills `out` from the file at `offset`; false when it cannot.
+using ReadAt = std::function<bool(std::uint64_t offset, std::span<std::byte> out)>;
 
-// Whether all that the loader would map lies in `bytes`, a 64-bit library: one that was copied halfway is ignored by
-// it.
-bool is_whole_library(std::span<const std::uint8_t> bytes);
+// Nothing when the file does not begin as an ELF file does. What is looked at may lie anywhere in it.
+std::optional<ElfFacts> inspect_elf(std::uint64_t size, const ReadAt& read);
+std::optional<ElfFacts> inspect_elf(std::span<const std::uint8_t> bytes);
 
 struct Shebang {
   std::string interpreter;

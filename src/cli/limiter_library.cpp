@@ -1,13 +1,17 @@
 #include "cli/limiter_library.h"
 
+#include <elf.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "base/text.h"
 #include "cli/elf.h"
+#include "contract/limiter_mark.h"
 #include "system/file.h"
 
 namespace tensor_fusion::cli {
@@ -20,6 +24,23 @@ std::uint64_t hash_of(std::string_view bytes) {
   std::uint64_t hash = 14695981039346656037u;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
   return hash;
+}
+
+struct Pages {
+  std::uint32_t grant_abi = 0;
+  std::uint32_t claim_abi = 0;
+};
+
+// Which pages a limiter reads, from its mark. This program knows the beginning of the mark too, without the digits.
+std::optional<Pages> pages_of(std::string_view bytes) {
+  const std::string_view prefix = contract::kLimiterMarkPrefix;
+  const auto digit = [](char byte) { return byte >= '0' && byte <= '9'; };
+  for (auto at = bytes.find(prefix); at != std::string_view::npos; at = bytes.find(prefix, at + 1)) {
+    const std::string_view rest = bytes.substr(at + prefix.size(), 2);
+    if (rest.size() == 2 && digit(rest[0]) && digit(rest[1]))
+      return Pages{static_cast<std::uint32_t>(rest[0] - '0'), static_cast<std::uint32_t>(rest[1] - '0')};
+  }
+  return std::nullopt;
 }
 
 bool allows_execution(const std::string& folder) {
@@ -57,21 +78,30 @@ std::expected<LimiterLibrary, std::string> LimiterLibrary::load(const std::strin
   if (path.empty()) {
     return std::unexpected(fmt::format(
         "the limiter library {} is missing beside this program (looked in {}); install it again, or name it with {}",
-        kLimiterFile, places(program_folder).front(), kLimiterVariable));
+        kLimiterFile, std::filesystem::path(places(program_folder).front()).lexically_normal().string(),
+        kLimiterVariable));
   }
   auto bytes = system::read_file(path, kLargestLimiter);
   if (!bytes)
     return std::unexpected(
-        fmt::format("the limiter library cannot be read, so nothing would be limited: {}", bytes.error().message));
-  const auto head = std::span(reinterpret_cast<const std::uint8_t*>(bytes->data()), bytes->size());
-  const auto elf = inspect_elf(head);
-  if (!elf || !elf->is_64_bit) {
-    return std::unexpected(
-        fmt::format("the limiter library `{}` is damaged (no 64-bit ELF file); install it again", path));
-  }
-  if (!is_whole_library(head))
-    return std::unexpected(
-        fmt::format("the limiter library `{}` is damaged (a part is missing); install it again", path));
+        fmt::format("the limiter library cannot be read, so nothing would be limited: {}; {}", bytes.error().message,
+                    chosen.empty() ? "install tensor-fusion again"
+                                   : fmt::format("unset {} to use the installed one", kLimiterVariable)));
+  const auto refuse = [&](std::string_view because) {
+    const std::string advice = chosen.empty()
+                                   ? "install tensor-fusion again"
+                                   : fmt::format("unset {} to use the installed limiter, or let it name a whole {}",
+                                                 kLimiterVariable, kLimiterFile);
+    return std::unexpected(fmt::format("the limiter library `{}` {}; {}", path, because, advice));
+  };
+  const auto elf = inspect_elf(std::span(reinterpret_cast<const std::uint8_t*>(bytes->data()), bytes->size()));
+  if (!elf) return refuse("is damaged (no ELF file)");
+  if (!elf->whole) return refuse("is damaged (a part is missing)");
+  const auto pages = pages_of(*bytes);
+  if (elf->type != ET_DYN || !pages) return refuse("is some other file, so nothing would be limited");
+  if (!elf->is_64_bit || elf->machine != kOwnMachine) return refuse("is built for another processor");
+  if (pages->grant_abi != contract::kGrantAbi || pages->claim_abi != contract::kClaimAbi)
+    return refuse("belongs to another version of tensor-fusion, which lays out its pages otherwise");
   return LimiterLibrary(std::move(path), std::move(*bytes));
 }
 

@@ -1,11 +1,14 @@
 #include "cli/limiter_library.h"
 
+#include <elf.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 
+#include "contract/limiter_mark.h"
 #include "system/file.h"
 
 namespace tensor_fusion::cli {
@@ -38,14 +41,19 @@ class LimiterLibraryTest : public testing::Test {
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     std::ifstream shell("/bin/sh", std::ios::binary);  // whole, and small whatever the build adds to ours
-    elf_.assign(std::istreambuf_iterator<char>(shell), {});
+    program_.assign(std::istreambuf_iterator<char>(shell), {});
+    elf_ = program_ + mark();
   }
   void TearDown() override { fs::remove_all(folder_); }
   std::string write(const std::string& name, std::string_view content) {
     std::ofstream(folder_ / name, std::ios::binary) << content;
     return (folder_ / name).string();
   }
+  static std::string mark() {
+    return {reinterpret_cast<const char*>(&contract::kLimiterMark), sizeof(contract::kLimiterMark)};
+  }
   fs::path folder_;
+  std::string program_;
   std::string elf_;
 };
 
@@ -62,6 +70,27 @@ TEST_F(LimiterLibraryTest, is_refused_when_missing_unreadable_or_damaged_and_say
     EXPECT_NE(cut.error().find("damaged"), std::string::npos);
   }
   EXPECT_FALSE(LimiterLibrary::load(folder_.string(), ""));
+}
+
+// Whatever else is preloaded limits nothing, and nobody would notice.
+TEST_F(LimiterLibraryTest, is_refused_when_it_is_some_other_library_and_says_so) {
+  const auto other = LimiterLibrary::load(write("other.so", program_), "");
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().find("is some other file"), std::string::npos) << other.error();
+  EXPECT_NE(other.error().find("unset TENSOR_FUSION_LIMITER"), std::string::npos) << other.error();
+  EXPECT_FALSE(LimiterLibrary::load(write("knows.so", program_ + contract::kLimiterMarkPrefix), ""))
+      << "this program itself has the beginning of the mark in it";
+}
+
+TEST_F(LimiterLibraryTest, is_refused_when_it_is_of_another_version_or_processor) {
+  std::string older = mark();
+  older.back() = static_cast<char>(older.back() + 1);
+  EXPECT_NE(LimiterLibrary::load(write("older.so", program_ + older), "").error().find("another version"),
+            std::string::npos);
+  std::string foreign = elf_;
+  foreign[offsetof(Elf64_Ehdr, e_machine)] = static_cast<char>(EM_RISCV);
+  EXPECT_NE(LimiterLibrary::load(write("foreign.so", foreign), "").error().find("another processor"),
+            std::string::npos);
 }
 
 // An upgrade that replaces the library under running programs ends them all.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "view/table.h"
 
 namespace tensor_fusion::cli {
 namespace {
@@ -41,7 +42,7 @@ class Parser {
  private:
   using Failure = std::optional<UsageError>;
 
-  Failure fail(std::string message) const { return UsageError{std::move(message), result_.command}; }
+  Failure fail(std::string_view message) const { return UsageError{view::printable(message), result_.command}; }
 
   Failure take_argument(const std::string& word) {
     if (result_.command == nullptr) return take_command(word);
@@ -91,7 +92,8 @@ class Parser {
     for (const Option& option : global_options()) spelled.push_back(fmt::format("--{}", option.name));
     const std::vector<std::string_view> known(spelled.begin(), spelled.end());
     if (result_.command == nullptr) {
-      return fail(fmt::format("there is no option `{}` before a command{}", typed, suggestion(typed, known)));
+      return fail(fmt::format("there is no option `{}` before a command{}; `tensor-fusion help` lists them", typed,
+                              suggestion(typed, known)));
     }
     return fail(fmt::format("`{}` has no option `{}`{}; `tensor-fusion help {}` lists them", result_.command->name,
                             typed, suggestion(typed, known), result_.command->name));
@@ -164,7 +166,8 @@ class Parser {
         result_.wants_help = false;
         return std::move(result_);
       }
-      return std::unexpected(UsageError{"a command is missing, such as `tensor-fusion run -- PROGRAM`", nullptr});
+      return std::unexpected(UsageError{
+          "a command is missing, such as `tensor-fusion run -- PROGRAM`; `tensor-fusion help` lists them", nullptr});
     }
     if (result_.wants_help) return std::move(result_);
     const Command& command = *result_.command;
@@ -217,7 +220,7 @@ std::vector<std::string> Invocation::values(std::string_view option) const {
 
 std::string suggestion(std::string_view typed, const std::vector<std::string_view>& known) {
   const auto near = base::nearest_word(typed, known);
-  return near ? fmt::format(", did you mean `{}`?", *near) : std::string();
+  return near ? fmt::format(" (did you mean `{}`?)", *near) : std::string();
 }
 
 std::expected<Invocation, UsageError> parse(const std::vector<std::string>& words) { return Parser(words).parse(); }

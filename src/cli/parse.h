@@ -35,7 +35,7 @@ class Invocation {
 
 std::expected<Invocation, UsageError> parse(const std::vector<std::string>& words);
 
-// ", did you mean `x`?" or nothing.
+// " (did you mean `x`?)" or nothing.
 std::string suggestion(std::string_view typed, const std::vector<std::string_view>& known);
 
 }  // namespace tensor_fusion::cli

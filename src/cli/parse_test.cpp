@@ -75,8 +75,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"limit"}, "needs more"}, Refused{{"limit", "a", "b"}, "does not take `b`"},
         Refused{{"version", "x"}, "does not take `x`"}, Refused{{"ps", "-o", "jsno"}, "did you mean `json`?"},
         Refused{{"run", "--qos", "hgih", "true"}, "did you mean `high`?"},
-        Refused{{"completion", "bsh"}, "did you mean `bash`?"},
-        Refused{{"bench", "memroy"}, "did you mean `memory`?"}));
+        Refused{{"completion", "bsh"}, "did you mean `bash`?"}, Refused{{"bench", "memroy"}, "did you mean `memory`?"},
+        Refused{{"no\nsuch\x1b[31m"}, "no?such?[31m"}));
 
 TEST(Parse, shows_help_for_a_command_whatever_else_is_missing) {
   const auto run = parse({"run", "--help"});

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "base/text.h"
 #include "cli/elf.h"
@@ -21,38 +23,28 @@
 namespace tensor_fusion::cli {
 namespace {
 
-constexpr std::size_t kHeadBytes = 1u << 16;  // program headers and the interpreter's name lie at the front
-constexpr int kMostInterpreters = 4;          // as many as the kernel follows
+constexpr std::size_t kHeadBytes = 4096;  // the first line of a script
+constexpr int kMostInterpreters = 4;      // as many as the kernel follows
 constexpr std::size_t kLargestLibc = 64u << 20;
 
-#if defined(__x86_64__)
-constexpr std::uint16_t kOwnMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr std::uint16_t kOwnMachine = EM_AARCH64;
-#else
-#error "the limiter exists for x86-64 and arm64"
-#endif
-
 std::unexpected<ProgramRefusal> refuse(int code, std::string message) {
-  return std::unexpected(ProgramRefusal{code, std::move(message)});
+  return std::unexpected(ProgramRefusal{code, std::move(message), ""});
 }
 
-std::unexpected<ProgramRefusal> refuse_unlimited(const std::string& path, const std::string& because) {
-  return refuse(kExitCannotLimit, fmt::format("`{}` {}", path, because));
+std::unexpected<ProgramRefusal> refuse_unlimited(const std::string& path, const std::string& because,
+                                                 std::string advice) {
+  return std::unexpected(ProgramRefusal{kExitCannotLimit, fmt::format("`{}` {}", path, because), std::move(advice)});
 }
 
-std::optional<std::vector<std::uint8_t>> read_head(const std::string& path) {
-  const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return std::nullopt;
-  std::vector<std::uint8_t> bytes(kHeadBytes);
-  std::size_t size = 0;
-  while (size < bytes.size()) {
-    const ssize_t got = ::pread(file.get(), bytes.data() + size, bytes.size() - size, static_cast<off_t>(size));
-    if (got <= 0) break;
-    size += static_cast<std::size_t>(got);
+bool read_file_at(int file, std::uint64_t offset, std::span<std::byte> out) {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(file, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    out = out.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
   }
-  bytes.resize(size);
-  return bytes;
+  return true;
 }
 
 // The C library beside the loader: on every glibc system they lie in one folder once links are followed.
@@ -68,15 +60,27 @@ unsigned glibc_of(const std::string& loader) {
 
 std::expected<void, ProgramRefusal> check_elf(const std::string& path, const ElfFacts& elf,
                                               const PreloadConditions& conditions) {
+  if (!elf.whole) {
+    return refuse(kExitNotExecutable,
+                  fmt::format("`{}` is not a complete program file: a part that its header names is "
+                              "missing; copy, download or build it again",
+                              path));
+  }
+  if (elf.type != ET_EXEC && elf.type != ET_DYN) {
+    return refuse(kExitNotExecutable,
+                  fmt::format("`{}` is no program (an object file or a core dump); name the program itself", path));
+  }
   if (!elf.is_64_bit)
-    return refuse_unlimited(path, "is a 32-bit program, into which the 64-bit limiter cannot be loaded");
-  if (elf.machine != kOwnMachine) return refuse_unlimited(path, "is built for another processor than the limiter");
+    return refuse_unlimited(path, "is a 32-bit program, into which the 64-bit limiter cannot be loaded",
+                            "use a 64-bit build");
+  if (elf.machine != kOwnMachine)
+    return refuse_unlimited(path, "is built for another processor than the limiter", "use a build for this machine");
   if (!elf.interpreter) {
-    return refuse_unlimited(
-        path, "is statically linked, so the limiter cannot be loaded into it; use a dynamically linked build");
+    return refuse_unlimited(path, "is statically linked, so the limiter cannot be loaded into it",
+                            "use a dynamically linked build");
   }
   if (elf.interpreter->find("ld-musl") != std::string::npos) {
-    return refuse_unlimited(path, "is linked with musl, whose loader cannot load the limiter; use a glibc build");
+    return refuse_unlimited(path, "is linked with musl, whose loader cannot load the limiter", "use a glibc build");
   }
   if (!system::exists(*elf.interpreter)) {
     return refuse(
@@ -87,8 +91,10 @@ std::expected<void, ProgramRefusal> check_elf(const std::string& path, const Elf
   if (conditions.limiter_needs_glibc != 0) {
     const unsigned has = glibc_of(*elf.interpreter);
     if (has != 0 && has < conditions.limiter_needs_glibc) {
-      return refuse_unlimited(path, fmt::format("runs on glibc 2.{}, and the limiter needs 2.{} or newer", has,
-                                                conditions.limiter_needs_glibc));
+      return refuse_unlimited(
+          path,
+          fmt::format("runs on glibc 2.{}, and the limiter needs 2.{} or newer", has, conditions.limiter_needs_glibc),
+          "use a newer base system");
     }
   }
   struct stat status{};
@@ -97,8 +103,8 @@ std::expected<void, ProgramRefusal> check_elf(const std::string& path, const Elf
     const bool other_group =
         (status.st_mode & S_ISGID) != 0 && (status.st_mode & S_IXGRP) != 0 && status.st_gid != ::getegid();
     if (other_user || other_group) {
-      return refuse_unlimited(
-          path, "is a set-user-id program, for which the loader ignores LD_PRELOAD; run tensor-fusion as root");
+      return refuse_unlimited(path, "is a set-user-id program, for which the loader ignores LD_PRELOAD",
+                              "run tensor-fusion as root");
     }
   }
   return {};
@@ -116,6 +122,7 @@ std::optional<std::string> program_of_env(const std::string& argument) {
 }  // namespace
 
 std::expected<Program, ProgramRefusal> find_program(const std::string& name, const std::string& search_path) {
+  if (name.empty()) return refuse(kExitNoProgram, "the program's name is empty; write `tensor-fusion run -- PROGRAM`");
   std::vector<std::string> candidates;
   if (name.find('/') != std::string::npos) {
     candidates.push_back(name);
@@ -132,7 +139,7 @@ std::expected<Program, ProgramRefusal> find_program(const std::string& name, con
       continue;
     }
     if (S_ISDIR(status.st_mode)) {
-      if (found_but.empty()) found_but = fmt::format("`{}` is a folder", candidate);
+      if (found_but.empty()) found_but = fmt::format("`{}` is a folder; name a program in it", candidate);
     } else if (!S_ISREG(status.st_mode)) {  // opening a pipe would wait for a writer
       if (found_but.empty()) found_but = fmt::format("`{}` is no regular file", candidate);
     } else if (::access(candidate.c_str(), X_OK) != 0) {
@@ -143,7 +150,8 @@ std::expected<Program, ProgramRefusal> find_program(const std::string& name, con
     }
   }
   if (!found_but.empty()) return refuse(kExitNotExecutable, found_but);
-  if (name.find('/') != std::string::npos) return refuse(kExitNoProgram, fmt::format("there is no program `{}`", name));
+  if (name.find('/') != std::string::npos)
+    return refuse(kExitNoProgram, fmt::format("there is no program `{}`; look at its path", name));
   return refuse(kExitNoProgram, fmt::format("there is no program `{}` in any folder of PATH; give its path", name));
 }
 
@@ -151,11 +159,19 @@ std::expected<void, ProgramRefusal> check_limitable(Program& program, const Prel
   std::string path = program.path;
   for (int depth = 0; depth <= kMostInterpreters; ++depth) {
     program.inspected.push_back(path);
-    const auto head = read_head(path);
-    if (!head)
-      return refuse_unlimited(path, "may be executed but not read, so nobody can tell whether it can be limited");
-    if (const auto elf = inspect_elf(*head)) return check_elf(path, *elf, conditions);
-    const auto shebang = inspect_shebang(*head);
+    const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status{};
+    if (!file || ::fstat(file.get(), &status) != 0)
+      return refuse_unlimited(path, "may be executed but not read, so nobody can tell whether it can be limited",
+                              "make it readable");
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    const ReadAt read = [&](std::uint64_t offset, std::span<std::byte> out) {
+      return read_file_at(file.get(), offset, out);
+    };
+    if (const auto elf = inspect_elf(size, read)) return check_elf(path, *elf, conditions);
+    std::vector<std::uint8_t> head(std::min<std::uint64_t>(size, kHeadBytes));
+    if (!read(0, std::as_writable_bytes(std::span(head)))) head.clear();
+    const auto shebang = inspect_shebang(head);
     if (!shebang) {
       return refuse(kExitNotExecutable,
                     fmt::format("`{}` is neither a program for this system nor a script with a `#!` line", path));

@@ -9,8 +9,9 @@
 namespace tensor_fusion::cli {
 
 struct ProgramRefusal {
-  int exit_code;  // kExitNoProgram, kExitNotExecutable or kExitCannotLimit
+  int exit_code = 0;  // kExitNoProgram, kExitNotExecutable or kExitCannotLimit
   std::string message;
+  std::string advice;  // of kExitCannotLimit: what to do instead; the others say it in the message
 };
 
 struct Program {

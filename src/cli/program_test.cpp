@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -34,36 +35,39 @@ class ProgramTest : public testing::Test {
     return path;
   }
 
-  // A program of 64 bits (or 32) with the given interpreter; "" for a static one.
-  static std::string elf(const std::string& interpreter, unsigned char elf_class = ELFCLASS64,
-                         std::uint16_t machine = 0) {
-#if defined(__x86_64__)
-    constexpr std::uint16_t kMachine = EM_X86_64;
-#else
-    constexpr std::uint16_t kMachine = EM_AARCH64;
-#endif
-    Elf64_Ehdr header{};
+  template <typename Header, typename Segment>
+  static std::string elf_of(unsigned char elf_class, std::uint16_t machine, const std::string& interpreter) {
+    Header header{};
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);
     header.e_ident[EI_CLASS] = elf_class;
     header.e_ident[EI_DATA] = ELFDATA2LSB;
     header.e_type = ET_DYN;
-    header.e_machine = machine != 0 ? machine : kMachine;
+    header.e_machine = machine;
     header.e_phoff = sizeof(header);
-    header.e_phentsize = sizeof(Elf64_Phdr);
+    header.e_phentsize = sizeof(Segment);
     header.e_phnum = 1;
-    Elf64_Phdr segment{};
+    Segment segment{};
     segment.p_type = interpreter.empty() ? PT_LOAD : PT_INTERP;
     segment.p_offset = sizeof(header) + sizeof(segment);
-    segment.p_filesz = interpreter.size() + 1;
+    segment.p_filesz = static_cast<decltype(segment.p_filesz)>(interpreter.size() + 1);
     return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) +
            std::string(reinterpret_cast<const char*>(&segment), sizeof(segment)) + interpreter + '\0';
   }
 
+  // A program with the given interpreter; "" for a static one.
+  static std::string elf(const std::string& interpreter, unsigned char elf_class = ELFCLASS64,
+                         std::uint16_t machine = kOwnMachine) {
+    return elf_class == ELFCLASS64 ? elf_of<Elf64_Ehdr, Elf64_Phdr>(elf_class, machine, interpreter)
+                                   : elf_of<Elf32_Ehdr, Elf32_Phdr>(elf_class, machine, interpreter);
+  }
+
   static std::string own_loader() {
     std::ifstream self("/proc/self/exe", std::ios::binary);
-    std::vector<std::uint8_t> bytes(1 << 16);
-    self.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    return inspect_elf(bytes)->interpreter.value();
+    const ReadAt read = [&](std::uint64_t offset, std::span<std::byte> out) {
+      self.seekg(static_cast<std::streamoff>(offset));
+      return bool(self.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size())));
+    };
+    return inspect_elf(fs::file_size("/proc/self/exe"), read)->interpreter.value();
   }
 
   ProgramRefusal refusal(const std::string& path,
@@ -96,6 +100,38 @@ TEST_F(ProgramTest, refuses_static_musl_32_bit_and_foreign_binaries) {
     EXPECT_EQ(refused.exit_code, kExitCannotLimit);
     EXPECT_NE(refused.message.find(says), std::string::npos) << refused.message;
   }
+}
+
+// A copy or a download that broke off: it must not be called static.
+TEST_F(ProgramTest, calls_a_program_that_was_cut_incomplete) {
+  std::ifstream shell("/bin/sh", std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(shell), {}};
+  for (const std::size_t size :
+       {std::size_t{5}, std::size_t{40}, std::size_t{100}, std::size_t{1000}, whole.size() / 2}) {
+    const auto refused = refusal(write("cut", whole.substr(0, size)));
+    EXPECT_EQ(refused.exit_code, kExitNotExecutable) << size;
+    EXPECT_NE(refused.message.find("not a complete program file"), std::string::npos) << size << refused.message;
+  }
+}
+
+TEST_F(ProgramTest, calls_an_object_file_no_program) {
+  std::string object = elf("");
+  object[offsetof(Elf64_Ehdr, e_type)] = ET_REL;
+  const auto refused = refusal(write("object", object));
+  EXPECT_EQ(refused.exit_code, kExitNotExecutable);
+  EXPECT_NE(refused.message.find("is no program"), std::string::npos) << refused.message;
+}
+
+// Tools that change a program's interpreter put the new name at its end, far from the headers.
+TEST_F(ProgramTest, finds_the_interpreter_wherever_it_lies_in_the_file) {
+  std::string program = elf(own_loader());
+  const std::uint64_t far = 300'000;
+  std::memcpy(program.data() + sizeof(Elf64_Ehdr) + offsetof(Elf64_Phdr, p_offset), &far, sizeof(far));
+  program.resize(far, 'x');
+  program += own_loader() + '\0';
+  auto found = find_program(write("far", program), "");
+  const auto checked = check_limitable(*found, {.through_file = true});
+  EXPECT_TRUE(checked) << checked.error().message;
 }
 
 TEST_F(ProgramTest, looks_through_scripts_to_what_runs_them) {

@@ -38,6 +38,29 @@ Result<std::optional<T>> read(const Invocation& invocation, std::string_view opt
   return *value;
 }
 
+// No program can open a GPU with less: its context alone takes 8 MiB on the smallest simulated card and some hundred
+// MiB on a real one. What is below is a unit left out.
+constexpr std::uint64_t kLeastMemory = 16u << 20;
+constexpr std::uint64_t kMostPlausibleGi = 1024;
+
+Result<base::Memory> memory_limit_of(std::string_view text) {
+  auto memory = base::parse_memory(text);
+  if (!memory) return memory;
+  const auto* bytes = std::get_if<base::Bytes>(&*memory);
+  if (bytes == nullptr || bytes->value >= kLeastMemory) return memory;
+  const std::string_view number = base::trim(text);
+  const bool bare = number.find_first_not_of("0123456789.") == std::string_view::npos;
+  return base::fail(ErrorCode::kUsage,
+                    fmt::format("`{}` is only {}{}, too little for a program to open a GPU (the least is {}); {}", text,
+                                base::to_text(*bytes),
+                                bytes->value == 1     ? " byte"
+                                : bytes->value < 1024 ? " bytes"
+                                                      : "",
+                                base::to_text(base::Bytes{kLeastMemory}),
+                                bare && bytes->value <= kMostPlausibleGi ? fmt::format("did you mean `{}Gi`?", number)
+                                                                         : "write it like `1Gi`"));
+}
+
 // Where both are parts of a card, or both are speeds, the smaller must not stand above the larger.
 Result<void> check_order(const std::optional<base::Compute>& request, const std::optional<base::Compute>& limit) {
   if (!request || !limit || request->index() != limit->index()) return {};
@@ -54,7 +77,7 @@ Result<void> check_order(const std::optional<base::Compute>& request, const std:
 
 Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation) {
   node::hypervisor::RunRequest request;
-  auto vram = read(invocation, "vram", base::parse_memory);
+  auto vram = read(invocation, "vram", memory_limit_of);
   if (!vram) return std::unexpected(vram.error());
   auto compute = read(invocation, "compute", base::parse_compute);
   if (!compute) return std::unexpected(compute.error());
@@ -80,13 +103,14 @@ Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation
     request.name = *checked;
   }
   request.command = base::join(invocation.arguments, " ");
+  request.detach = invocation.has("detach");
   return request;
 }
 
 Result<node::hypervisor::LimitRequest> limit_request_of(const Invocation& invocation) {
   node::hypervisor::LimitRequest request;
   request.tenant = invocation.arguments.front();
-  auto vram = read(invocation, "vram", base::parse_memory);
+  auto vram = read(invocation, "vram", memory_limit_of);
   if (!vram) return std::unexpected(vram.error());
   auto compute = read(invocation, "compute", base::parse_compute);
   if (!compute) return std::unexpected(compute.error());
@@ -117,7 +141,9 @@ Result<int> signal_of(const std::string& text) {
     if (base::lower(row.name) == base::lower(name)) return row.number;
     names.push_back(row.name);
   }
-  return base::fail(ErrorCode::kUsage, fmt::format("there is no signal `{}`{}", text, suggestion(name, names)));
+  return base::fail(ErrorCode::kUsage,
+                    fmt::format("there is no signal `{}`{}; write a name such as {}, or a number", text,
+                                suggestion(name, names), fmt::join(std::span(names).first(3), ", ")));
 }
 
 Result<unsigned> count_of(const std::string& option, const std::string& text, unsigned least, unsigned most) {

@@ -46,17 +46,25 @@ TEST_P(BadValue, is_refused_as_a_usage_error_that_names_the_option) {
   EXPECT_NE(request.error().message.find(GetParam().option), std::string::npos) << request.error().message;
 }
 
-INSTANTIATE_TEST_SUITE_P(RunRequest, BadValue,
-                         testing::Values(Bad{"--vram", "0", "0"}, Bad{"--vram", "-1Gi", "-1Gi"},
-                                         Bad{"--vram", "nan", "nan"}, Bad{"--vram", "infGi", "infGi"},
-                                         Bad{"--vram", "8Gib8", "8Gib8"}, Bad{"--vram", "120%", "120%"},
-                                         Bad{"--vram", "99999999999Gi", "99999999999Gi"}, Bad{"--compute", "0%", "0%"},
-                                         Bad{"--compute", "-5%", "-5%"}, Bad{"--compute", "101%", "101%"},
-                                         Bad{"--compute", "nan%", "nan%"}, Bad{"--compute", "20tflosp", "tflops"},
-                                         Bad{"--compute", "40", "40"}, Bad{"--gpus", "0", "from 1 to 16"},
-                                         Bad{"--gpus", "17", "from 1 to 16"}, Bad{"--gpus", "-1", "from 1 to 16"},
-                                         Bad{"--gpus", "1e3", "from 1 to 16"}, Bad{"--name", "a/b", "letters, digits"},
-                                         Bad{"--name", "..", "begins with"}));
+INSTANTIATE_TEST_SUITE_P(
+    RunRequest, BadValue,
+    testing::Values(Bad{"--vram", "1", "did you mean `1Gi`?"}, Bad{"--vram", "8", "did you mean `8Gi`?"},
+                    Bad{"--vram", "1Ki", "write it like `1Gi`"}, Bad{"--vram", "15Mi", "the least is 16Mi"},
+                    Bad{"--vram", "4000000", "write it like `1Gi`"}, Bad{"--vram", "0", "0"},
+                    Bad{"--vram", "-1Gi", "-1Gi"}, Bad{"--vram", "nan", "nan"}, Bad{"--vram", "infGi", "infGi"},
+                    Bad{"--vram", "8Gib8", "8Gib8"}, Bad{"--vram", "120%", "120%"},
+                    Bad{"--vram", "99999999999Gi", "99999999999Gi"}, Bad{"--compute", "0%", "0%"},
+                    Bad{"--compute", "-5%", "-5%"}, Bad{"--compute", "101%", "101%"}, Bad{"--compute", "nan%", "nan%"},
+                    Bad{"--compute", "20tflosp", "tflops"}, Bad{"--compute", "40", "40"},
+                    Bad{"--gpus", "0", "from 1 to 16"}, Bad{"--gpus", "17", "from 1 to 16"},
+                    Bad{"--gpus", "-1", "from 1 to 16"}, Bad{"--gpus", "1e3", "from 1 to 16"},
+                    Bad{"--name", "a/b", "letters, digits"}, Bad{"--name", "..", "begins with"}));
+
+TEST(RunRequest, takes_the_least_memory_that_a_program_can_begin_with) {
+  EXPECT_TRUE(run_request_of(line({"run", "--vram", "16Mi", "true"})));
+  EXPECT_TRUE(run_request_of(line({"run", "--vram", "0.1%", "true"}))) << "what it is of the card is not known here";
+  EXPECT_FALSE(limit_request_of(line({"limit", "night", "--vram", "1"})));
+}
 
 TEST(RunRequest, refuses_a_floor_above_the_cap) {
   const auto request = run_request_of(line({"run", "--compute", "20%", "--compute-request", "30%", "true"}));

@@ -162,8 +162,8 @@ class Run {
     if (checked.error().exit_code != kExitCannotLimit) return stop(checked.error().exit_code, checked.error().message);
     if (!allow_unlimited_)
       return stop(kExitCannotLimit,
-                  checked.error().message +
-                      ", so it was not started (`--allow-unlimited` runs it all the same, watched but not limited)");
+                  fmt::format("{}; {}, or give --allow-unlimited, which runs it watched but not limited",
+                              checked.error().message, checked.error().advice));
     notice(fmt::format("not limited: {}", checked.error().message));
     return {};
   }
@@ -214,7 +214,7 @@ int run_here(const Context& context) {
 }
 
 std::expected<void, Failure> redirect_to(const std::string& log_path) {
-  const system::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640));
+  const system::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
   const system::Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!log) return stop(system::error_of("keep output in", log_path, errno));
   if (::dup2(nothing.get(), STDIN_FILENO) < 0 || ::dup2(log.get(), STDOUT_FILENO) < 0 ||

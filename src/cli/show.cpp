@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "cli/request.h"
+#include "node/hypervisor/state_directory.h"
 #include "system/clock.h"
 #include "system/fd.h"
 #include "system/file.h"
@@ -81,6 +82,20 @@ std::string_view tail_of(std::string_view text, std::size_t lines) {
     at = newline;
   }
   return text.substr(at + 1);
+}
+
+// The hypervisor knows the slices that run; what others have left lies there without one too.
+base::Result<std::string> find_log(const Context& context, const std::string& name) {
+  auto client = context.connect();
+  if (!client && client.error().code != ErrorCode::kUnavailable) return std::unexpected(client.error());
+  if (!client) {
+    if (const auto kept = hypervisor::kept_log(context.state(), name)) return *kept;
+    return std::unexpected(unknown_slice(name, {}));
+  }
+  auto reply = client->logs(name);
+  if (reply) return (*reply)["path"].as_string();
+  if (reply.error().code != ErrorCode::kNotFound) return std::unexpected(reply.error());
+  return std::unexpected(unknown_slice(name, read_slices(context).value_or(view::SliceList{})));
 }
 
 bool is_running(const Context& context, const std::string& name) {
@@ -184,7 +199,8 @@ int show_events(const Context& context) {
   } else if (client.error().code != ErrorCode::kUnavailable) {
     return context.fail(client.error());
   }
-  if (const auto name = context.invocation().value("slice")) {
+  const auto name = context.invocation().value("slice");
+  if (name) {
     std::erase_if(events, [&](const view::Event& event) { return event.slice != *name; });
   }
   if (const auto tail = context.invocation().value("tail")) {
@@ -194,6 +210,8 @@ int show_events(const Context& context) {
   }
   if (context.json()) {
     context.print_json(view::to_json(events));
+  } else if (name && events.empty()) {
+    context.print(fmt::format("no events of a slice `{}`; `tensor-fusion events` lists all\n", view::printable(*name)));
   } else {
     context.print(view::to_table(events, context.style()));
   }
@@ -202,15 +220,15 @@ int show_events(const Context& context) {
 
 int show_logs(const Context& context) {
   const std::string& name = context.invocation().arguments.front();
-  auto client = context.connect();
-  if (!client) return context.fail(client.error());
-  auto reply = client->logs(name);
-  if (!reply) {
-    if (reply.error().code != ErrorCode::kNotFound) return context.fail(reply.error());
-    const auto list = read_slices(context);
-    return context.fail(unknown_slice(name, list.value_or(view::SliceList{})));
+  std::optional<unsigned> lines;
+  if (const auto tail = context.invocation().value("tail")) {
+    auto count = count_of("--tail", *tail, 1, kMostLines);
+    if (!count) return context.fail(count.error());
+    lines = *count;
   }
-  const std::string path = (*reply)["path"].as_string();
+  const auto found = find_log(context, name);
+  if (!found) return context.fail(found.error());
+  const std::string& path = *found;
   const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) {
     if (errno == ENOENT)
@@ -221,11 +239,7 @@ int show_logs(const Context& context) {
   auto text = system::read_file(path, std::size_t{1} << 30);
   if (!text) return context.fail(text.error());
   std::string_view shown = *text;
-  if (const auto tail = context.invocation().value("tail")) {
-    auto count = count_of("--tail", *tail, 1, kMostLines);
-    if (!count) return context.fail(count.error());
-    shown = tail_of(shown, *count);
-  }
+  if (lines) shown = tail_of(shown, *lines);
   if (context.json()) {
     context.print_json(base::Json::object({{"name", name}, {"path", path}, {"output", shown}}));
     return kExitOk;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace tensor_fusion::view {
 namespace {
 
@@ -43,9 +45,15 @@ std::size_t columns_of(std::string_view utf8) {
 }
 
 std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& byte : out) {
-    if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f) byte = '?';
+  std::string out = base::valid_utf8(text);
+  constexpr unsigned char kControlsLead = 0xc2;  // U+0080 to U+009F: controls, which some terminals obey
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(out[i]);
+    if (byte < 0x20 || byte == 0x7f) {
+      out[i] = '?';
+    } else if (byte == kControlsLead && static_cast<unsigned char>(out[i + 1]) < 0xa0) {
+      out.replace(i, 2, "?");
+    }
   }
   return out;
 }

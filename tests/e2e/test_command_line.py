@@ -106,6 +106,31 @@ def test_logs_keep_what_a_detached_program_prints(machine):
     assert machine.cli("logs", "night")[0] == "one\ntwo\n", "and the output outlives it"
 
 
+def test_logs_outlive_the_hypervisor_and_are_those_of_the_last_of_a_name(machine):
+    hypervisor = machine.hypervisor()
+    for word in ("first", "second"):
+        machine.cli("run", "-d", "--name", "night", "--", "echo", word)
+        until("it has ended", lambda: not slices(machine))
+    assert machine.cli("logs", "night")[0] == "second\n"
+    hypervisor.kill()
+    assert machine.cli("logs", "night")[0] == "second\n"
+    machine.hypervisor()
+    assert machine.cli("logs", "night")[0] == "second\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_of_the_machines_hypervisor_keeps_output_too(machine, folder):
+    folder.chmod(0o755)
+    machine.hypervisor()
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
+        pytest.skip("another user cannot reach the build folder")
+    done = subprocess.run([*as_nobody, *machine.program("run", "-d", "--name", "theirs", "--", "sh", "-c", "id -u")],
+                          env=machine.environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "theirs\n"), done.stderr
+    until("it has printed", lambda: machine.cli("logs", "theirs")[0] == "65534\n")
+
+
 def test_a_shell_with_an_empty_environment_stays_in_its_slice(machine):
     machine.hypervisor()
     output, _ = machine.cli("run", "--vram", "1Gi", "--", "env", "-i", "/bin/sh", "-c",

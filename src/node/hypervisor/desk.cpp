@@ -48,7 +48,7 @@ base::Result<void> check_qos(const std::string& qos) {
 bool is_stranger(const system::Peer& peer) { return peer.uid != 0 && peer.uid != ::geteuid(); }
 
 base::Error taken(const std::string& name) {
-  return {ErrorCode::kAlreadyExists, "a tenant named " + name + " runs already; choose another --name"};
+  return {ErrorCode::kAlreadyExists, "a slice named `" + name + "` runs already; choose another --name"};
 }
 
 base::Error error_for(const pool::Refusal& refusal) {
@@ -225,6 +225,10 @@ void Desk::give(const Waiting& waiting, const pool::Placement& placement) {
                               base::to_text(base::Bytes{device->context_overhead_bytes}) + ")");
     reply.devices.push_back(std::move(row));
   }
+  if (waiting.request.detach) {
+    if (const auto kept = parts_.state.keep_log(record.id, record.name, record.user, waiting.peer.gid); !kept)
+      return refuse(waiting.connection, kept.error());
+  }
   const auto tenant = parts_.tenants.create(record, waiting.connection);
   if (!tenant) return refuse(waiting.connection, tenant.error());
   reply.id = record.id;
@@ -234,7 +238,6 @@ void Desk::give(const Waiting& waiting, const pool::Placement& placement) {
   reply.envs = {{contract::kSliceVariable, reply.slice_directory},
                 {"CUDA_VISIBLE_DEVICES", base::join(uuids, ",")},
                 {"NVIDIA_VISIBLE_DEVICES", base::join(uuids, ",")}};
-  finished_[record.name] = record.id;
   parts_.events.add({.kind = "started",
                      .tenant = record.name,
                      .device = uuids.front(),
@@ -254,7 +257,8 @@ Tenant* Desk::tenant_for(ConnectionId connection, const system::Peer& peer, cons
     return nullptr;
   }
   if (!is_stranger(peer) || peer.uid == tenant->record.user) return tenant;
-  refuse(connection, {ErrorCode::kPermission, "tenant " + tenant->record.name + " belongs to another user"});
+  refuse(connection, {ErrorCode::kPermission,
+                      "the slice `" + tenant->record.name + "` belongs to another user; ask them, or root"});
   return nullptr;
 }
 
@@ -381,10 +385,8 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
 void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {
   const std::string& word = request["tenant"].as_string();
   if (!parts_.tenants.find(word)) {
-    const auto finished = finished_.find(word);
-    const std::string id = finished != finished_.end() ? finished->second : word;
-    if (base::check_name(id) && system::exists(parts_.state.log(id)))
-      return server_->send(connection, ok().set("path", parts_.state.log(id)));
+    if (const auto kept = kept_log(parts_.state.path(), word))
+      return server_->send(connection, ok().set("path", *kept));
   }
   const Tenant* tenant = tenant_for(connection, peer, request, "tenant");
   if (tenant) server_->send(connection, ok().set("path", parts_.state.log(tenant->record.id)));

@@ -80,7 +80,6 @@ class Desk {
   Server* server_ = nullptr;
   std::list<Waiting> waiting_;
   std::map<ConnectionId, Stream> streams_;
-  std::map<std::string, std::string> finished_;  // name -> id, for the logs of those that have ended
   std::uint64_t started_ns_;
 };
 

@@ -72,6 +72,7 @@ Json to_json(const RunRequest& request) {
   if (!request.gpu.empty()) json.set("gpu", request.gpu);
   if (!request.qos.empty()) json.set("qos", request.qos);
   if (request.wait_ms > 0) json.set("wait_ms", request.wait_ms);
+  if (request.detach) json.set("detach", true);
   return json;
 }
 
@@ -86,6 +87,7 @@ base::Result<RunRequest> run_request_from(const Json& json) {
   request.gpu = json["gpu"].is_number() ? std::to_string(json["gpu"].as_int()) : json["gpu"].as_string();
   request.qos = json["qos"].as_string();
   request.wait_ms = json["wait_ms"].as_uint();
+  request.detach = json["detach"].as_bool();
   return request;
 }
 

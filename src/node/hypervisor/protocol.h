@@ -29,6 +29,7 @@ struct RunRequest {
   std::string gpu;            // index, UUID or the beginning of one; comma-separated for several
   std::string qos;            // low, medium (default), high, critical
   std::uint64_t wait_ms = 0;  // how long to queue when nothing fits now
+  bool detach = false;        // its output is to be kept
 };
 base::Json to_json(const RunRequest& request);
 base::Result<RunRequest> run_request_from(const base::Json& json);

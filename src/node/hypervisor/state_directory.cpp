@@ -1,19 +1,27 @@
 #include "node/hypervisor/state_directory.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <vector>
 
+#include "base/id.h"
 #include "node/hypervisor/client.h"
 #include "node/hypervisor/protocol.h"
+#include "system/fd.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
 using base::ErrorCode;
+
+constexpr const char* kLogEnding = ".log";
+constexpr const char* kLastFolder = "/last";  // in logs: one link a name
 
 // A directory in a place where everybody may write must be ours, or another user could read and replace what is in it.
 base::Result<void> check_owner(const std::string& path) {
@@ -39,7 +47,37 @@ std::string state_directory(const std::string& explicit_directory) {
 
 std::string StateDirectory::socket() const { return path_ + "/" + kSocketName; }
 
+base::Result<void> StateDirectory::keep_log(const std::string& id, const std::string& name, uid_t user,
+                                            gid_t group) const {
+  const std::string file = log(id);
+  const system::Fd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (!made) return std::unexpected(system::error_of("keep output in", file, errno));
+  if (user != ::geteuid() && ::fchown(made.get(), user, group) != 0)
+    return std::unexpected(system::error_of("keep output in", file, errno));
+  if (auto folder = system::make_directories(logs() + kLastFolder); !folder) return folder;
+  const std::string link = logs() + kLastFolder + "/" + name;
+  ::unlink(link.c_str());
+  if (::symlink(("../" + id + kLogEnding).c_str(), link.c_str()) != 0)
+    return std::unexpected(system::error_of("write", link, errno));
+  return {};
+}
+
+std::optional<std::string> kept_log(const std::string& state, const std::string& word) {
+  if (!base::check_name(word)) return std::nullopt;
+  const std::string folder = state + "/logs";
+  for (const std::string& file : {folder + kLastFolder + "/" + word, folder + "/" + word + kLogEnding}) {
+    std::error_code none;
+    const auto real = std::filesystem::canonical(file, none);
+    if (!none) return real.string();
+  }
+  return std::nullopt;
+}
+
 void StateDirectory::prune_logs() const {
+  for (const std::string& name : system::list_directory(logs() + kLastFolder)) {
+    const std::string link = logs() + kLastFolder + "/" + name;
+    if (::access(link.c_str(), F_OK) != 0 && errno == ENOENT) ::unlink(link.c_str());
+  }
   std::vector<std::pair<std::int64_t, std::string>> files;
   for (const std::string& name : system::list_directory(logs())) {
     struct stat info{};
