@@ -18,6 +18,10 @@ BANNED = [
     (r"#\s*include\s*[<\"](cu" r"da\w*|nv" r"ml|cu" r"da_runtime\w*|nvrtc)\.h[>\"]", "we declare the ABI we need ourselves"),
     (r"(?i)\b(sub-?ag" r"ent|helper ses" r"sion|this ses" r"sion)\b", "the project speaks of itself alone"),
 ]
+# The reader leaves at the first match; a writer that has more to say dies of SIGPIPE, and `pipefail` makes a failure of that:
+# now and then, on a busy machine.
+LEAVES_EARLY = re.compile(r"(?<!\|)\|&?\s*(grep\s+(-\S+\s+)*(-[a-zA-Z]*q|--quiet\b|--silent\b|-[a-zA-Z]*m\s*\d)|head\b)")
+PIPEFAIL = re.compile(r"^\s*set\s.*\bpipefail\b", re.M)
 NAMELESS = re.compile(r"(^|/)(common|utils?|helpers?|misc)(/|\.[a-z]+$)")
 CODE = {".cpp", ".h", ".c", ".py", ".sh", ".cmake", ""}
 FOREIGN = "tests/foreign/tinygrad/test/"  # copied unchanged with its licence; not ours to judge
@@ -33,6 +37,20 @@ def files_of(root):
     except (OSError, subprocess.CalledProcessError):
         listed = [str(p.relative_to(root)) for p in root.rglob("*") if "build" not in p.parts]
     return sorted(name for name in set(listed) if name and (root / name).is_file() and not name.startswith(FOREIGN))
+
+
+def shell_errors(name, text, lines):
+    """Scripts under `set -o pipefail`, and what they source (*.sh)."""
+    is_shell = name.endswith(".sh") or re.match(r"#!.*\b(ba|z)?sh\b", text)
+    if not is_shell or not (name.endswith(".sh") or PIPEFAIL.search(text)):
+        return []
+    errors = []
+    for pipe in LEAVES_EARLY.finditer(text):
+        number = text.count("\n", 0, pipe.start()) + 1
+        if not lines[number - 1].lstrip().startswith("#"):
+            errors.append(f"{name}:{number}: {lines[number - 1].strip()[:80]!r}: under pipefail the writer's SIGPIPE is a failure: "
+                          "grep … <<<\"$(…)\", or sed -n 1p, which reads to the end")
+    return errors
 
 
 def check(root):
@@ -53,6 +71,7 @@ def check(root):
                 errors.append(f"{name}: {len(lines)} lines; past {LARGEST_LINES} nobody reads it whole: split it by its nouns")
             elif len(lines) > LOOK_AGAIN_LINES:
                 long_files.append((len(lines), name))
+        errors += shell_errors(name, text, lines)
         for number, line in enumerate(lines, 1):
             for pattern, why in BANNED:
                 if re.search(pattern, line):
@@ -69,17 +88,27 @@ def self_test():
         "a foreign header": ("a.cpp", "#include <cu" "da.h>\n"),
         "a nameless file": ("utils.h", "int x;\n"),
         "a long file": ("a.cpp", "int x;\n" * (LARGEST_LINES + 1)),
+        "a pipe that grep leaves": ("a", "#!/usr/bin/env bash\nset -euo pipefail\nlist | grep -qx one || exit 1\n"),
+        "one on the next line": ("a", "#!/bin/bash\nset -o pipefail\nlist |\n  grep -E -q one\n"),
+        "one in a sourced file": ("a.sh", "list | grep --quiet one\n"),
+        "a pipe that head leaves": ("a", "#!/bin/bash\nset -uo pipefail\nfirst=$(list | head -n 1)\n"),
         "a large file": ("a.bin", "x" * (LARGEST_BYTES + 1)),
     }
+    clean = {
+        "paths inside a project": ("clean.cpp", "// see docs/guide/work/x and ./root/y\nint x;\n"),
+        "grep that is given its text": ("a", "#!/bin/bash\nset -o pipefail\ngrep -q one <<<\"$(list)\"; list | grep -c one; list || head\n"),
+        "a pipe without pipefail": ("a", "#!/bin/sh\nset -eu\nlist | grep -q one\n"),
+    }
     failures = 0
-    for what, (name, text) in {**planted, None: ("clean.cpp", "// see docs/guide/work/x and ./root/y\nint x;\n")}.items():
+    cases = [(what, True, *file) for what, file in planted.items()] + [(what, False, *file) for what, file in clean.items()]
+    for what, wrong, name, text in cases:
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / name).write_text(text)
             found = bool(check(pathlib.Path(folder))[0])
-            if found != (what is not None):
+            if found != wrong:
                 failures += 1
-                print(f"not found: {what}" if what else "a clean file is refused")
-    print(f"text self-test: {1 + len(planted) - failures} passed, {failures} failed")
+                print(f"not found: {what}" if wrong else f"refused although clean: {what}")
+    print(f"text self-test: {len(cases) - failures} passed, {failures} failed")
     return failures
 
 
