@@ -1,13 +1,17 @@
 #include "system/file.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
 #include <thread>
 
+#include "system/process.h"
 #include "system/scratch_directory.h"
 
 namespace tensor_fusion::system {
@@ -72,6 +76,14 @@ TEST(FileLock, names_the_process_that_holds_it) {
   EXPECT_NE(second.error().message.find(std::to_string(::getpid())), std::string::npos);
 }
 
+bool is_open_here(const std::string& path) {
+  std::error_code gone;
+  for (const std::string& fd : list_directory("/proc/self/fd")) {
+    if (std::filesystem::read_symlink("/proc/self/fd/" + fd, gone) == path) return true;
+  }
+  return false;
+}
+
 // A provider process that has just been forked holds its parent's lock until it lets go of all it was born with.
 TEST(FileLock, is_had_soon_after_its_holder_was_killed_although_a_child_still_has_it_open) {
   ScratchDirectory scratch;
@@ -93,12 +105,21 @@ TEST(FileLock, is_had_soon_after_its_holder_was_killed_although_a_child_still_ha
   EXPECT_EQ(FileLock::acquire(path).error().code, base::ErrorCode::kAlreadyRunning) << "the holder lives";
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
-  std::thread child_ends([&] {
-    ::usleep(20'000);
-    ::close(end[1]);
+  std::atomic<pid_t> waiter = 0;
+  std::atomic<bool> answered = false;
+  bool acquired = false;
+  std::thread acquires([&] {
+    waiter = ::gettid();
+    acquired = FileLock::acquire(path).has_value();
+    answered = true;
   });
-  EXPECT_TRUE(FileLock::acquire(path));
-  child_ends.join();
+  // It has the file open and sleeps: it found the lock taken and tries again.
+  const auto waits = [&] { return is_open_here(path) && process_stat(waiter).value_or(ProcessStat{}).state == 'S'; };
+  while (!answered && !waits()) ::sched_yield();
+  EXPECT_FALSE(answered) << "the child still has the lock";
+  ::close(end[1]);
+  acquires.join();
+  EXPECT_TRUE(acquired);
   for (const int fd : ready) ::close(fd);
 }
 
