@@ -27,6 +27,7 @@ class Array {
   std::uint64_t address = 0, bytes = 0;  // 0 bytes: no memory of its own
   bool level = false;                    // part of a mipmapped array: not to be destroyed alone
   std::uint64_t handle_value = 0;
+  [[nodiscard]] bool belongs_to(const Context& owner) const { return context.get() == &owner; }
   [[nodiscard]] std::uint64_t pitch() const;
   [[nodiscard]] std::uint64_t rows() const { return shape.Height == 0 ? 1 : shape.Height; }
   [[nodiscard]] std::uint64_t slices() const { return shape.Depth == 0 ? 1 : shape.Depth; }
@@ -34,7 +35,8 @@ class Array {
 
 struct MipmappedArray {
   static constexpr HandleKind kHandleKind = HandleKind::mipmap;
-  std::vector<std::shared_ptr<Array>> levels;
+  std::vector<std::shared_ptr<Array>> levels;  // at least one
+  [[nodiscard]] bool belongs_to(const Context& owner) const { return levels.front()->belongs_to(owner); }
   std::uint64_t handle_value = 0;
 };
 

@@ -4,10 +4,16 @@
 #include <chrono>
 #include <thread>
 
+#include "sim/cuda/array.h"
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/event.h"
+#include "sim/cuda/green_context.h"
+#include "sim/cuda/library.h"
 #include "sim/cuda/memory.h"
+#include "sim/cuda/module.h"
 #include "sim/cuda/stream.h"
+#include "sim/cuda/texture.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -75,7 +81,8 @@ Context::Context(Device& owner, device::Context timing, unsigned context_flags, 
 
 Context::~Context() = default;
 
-CUresult Context::create(Device& owner, unsigned flags, bool primary, std::shared_ptr<Context>& out) {
+CUresult Context::create(Device& owner, unsigned flags, bool primary, std::uint64_t known_handle,
+                         std::shared_ptr<Context>& out) {
   auto timing = device::Context::create(Driver::get().machine(), owner.engine.id);
   if (!timing) {
     log_line("context: " + timing.error().message);
@@ -83,7 +90,11 @@ CUresult Context::create(Device& owner, unsigned flags, bool primary, std::share
   }
   auto context = std::make_shared<Context>(owner, std::move(*timing), flags, primary);
   context->legacy_ = std::make_shared<Stream>(context, Stream::Role::legacy, CU_STREAM_DEFAULT, 0);
-  context->handle_ = contexts().insert(context);
+  context->handle_ = known_handle;
+  if (known_handle != 0)
+    contexts().restore(known_handle, context);
+  else
+    context->handle_ = contexts().insert(context);
   if (context->handle_ == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   {
     const std::lock_guard lock(list_mutex);
@@ -96,13 +107,15 @@ CUresult Context::create(Device& owner, unsigned flags, bool primary, std::share
 
 void Context::destroy() {
   if (destroyed_.exchange(true)) return;
-  contexts().remove(handle_);
+  if (primary_)
+    contexts().withdraw(handle_);  // the next primary context of the device has the same handle
+  else
+    contexts().remove(handle_);
   auto& driver = Driver::get();
   driver.executor().wake();
   const auto mine = streams();
   for (const auto& stream : mine) driver.executor().drain(*stream->queue());
-  for (const auto& stream : mine)
-    if (stream->handle_value != 0) cuda::streams().remove(stream->handle_value);
+  drop_belongings();
   free_context_memory(*this);
   while (waiting_ != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   {
@@ -111,7 +124,22 @@ void Context::destroy() {
   const std::lock_guard lock(mutex_);
   streams_.clear();
   retired_.clear();
+  branches_.clear();
   legacy_.reset();
+}
+
+void Context::drop_belongings() {
+  const auto mine = [this](const auto& object) { return object.belongs_to(*this); };
+  (void)cuda::streams().remove_all(mine);
+  (void)events().remove_all(mine);
+  for (const auto& module : modules().remove_all(mine)) module->unload();
+  forget_in_libraries(*this);
+  for (const auto& green : green_contexts().all())
+    if (green->belongs_to(*this)) green->forget();
+  (void)textures().remove_all(mine);
+  (void)surfaces().remove_all(mine);
+  (void)mipmapped_arrays().remove_all(mine);
+  (void)arrays().remove_all(mine);  // their memory goes with them
 }
 
 void Context::poison(CUresult error) {
@@ -120,8 +148,10 @@ void Context::poison(CUresult error) {
 }
 
 Stream& Context::thread_stream() {
-  auto& mine = this_thread().streams[id_];
+  auto& all = this_thread().streams;
+  auto& mine = all[id_];
   if (!mine) {
+    std::erase_if(all, [](const auto& each) { return each.second && each.second->context().destroyed(); });
     mine = std::make_shared<Stream>(shared_from_this(), Stream::Role::per_thread, CU_STREAM_DEFAULT, 0);
     add_stream(mine);
   }
@@ -159,6 +189,31 @@ std::vector<std::shared_ptr<Stream>> Context::streams() const {
   all.insert(all.end(), retired_.begin(), retired_.end());
   forget_finished();
   return all;
+}
+
+std::vector<std::shared_ptr<Stream>> Context::branches(std::size_t count) {
+  constexpr std::size_t kMostBranches = device::kLanes - 1;
+  std::vector<std::shared_ptr<Stream>> chosen;
+  {
+    const std::lock_guard lock(mutex_);
+    std::stable_partition(branches_.begin(), branches_.end(),
+                          [&](const auto& each) { return timing_.done(each->last()) && each->queue()->idle(); });
+    std::size_t idle = 0;
+    while (idle < branches_.size() && timing_.done(branches_[idle]->last())) ++idle;
+    const std::size_t may_be_made = kMostBranches - branches_.size();
+    const std::size_t taken = std::min(count, std::max(idle, count > may_be_made ? count - may_be_made : 0));
+    chosen.assign(branches_.begin(), branches_.begin() + static_cast<std::ptrdiff_t>(taken));
+    // The busiest choice for the next launch.
+    std::rotate(branches_.begin(), branches_.begin() + static_cast<std::ptrdiff_t>(taken), branches_.end());
+  }
+  while (chosen.size() < count) {
+    auto made = std::make_shared<Stream>(shared_from_this(), Stream::Role::created, CU_STREAM_NON_BLOCKING, 0);
+    add_stream(made);
+    const std::lock_guard lock(mutex_);
+    branches_.push_back(made);
+    chosen.push_back(std::move(made));
+  }
+  return chosen;
 }
 
 unsigned Context::pick_lane() {

@@ -29,9 +29,11 @@ class Context : public std::enable_shared_from_this<Context> {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // A context with its default stream and its handle.
-  static CUresult create(Device& owner, unsigned flags, bool primary, std::shared_ptr<Context>& out);
-  // Cancels and drops all work, then memory and handles. The object stays until the last user lets go.
+  // A context with its default stream and its handle: a new one, or the one that a predecessor of it had.
+  static CUresult create(Device& owner, unsigned flags, bool primary, std::uint64_t known_handle,
+                         std::shared_ptr<Context>& out);
+  // Cancels and drops all work, then all that belongs to the context: streams, events, modules, arrays, memory. Their
+  // handles name nothing afterwards. The object stays until the last user lets go.
   void destroy();
 
   [[nodiscard]] Device& device() const { return device_; }
@@ -53,6 +55,8 @@ class Context : public std::enable_shared_from_this<Context> {
   [[nodiscard]] std::vector<std::shared_ptr<Stream>> streams() const;
   // Streams that order themselves with the legacy stream; empty (and cheap to ask) when there is none.
   [[nodiscard]] bool has_blocking_streams() const { return blocking_streams_.load(std::memory_order_relaxed) != 0; }
+  // Streams for work beside what a program's stream does, idle ones if there are. They live as long as the context.
+  [[nodiscard]] std::vector<std::shared_ptr<Stream>> branches(std::size_t count);
   unsigned pick_lane();
   void drop_lane(unsigned lane);
   [[nodiscard]] std::recursive_mutex& lane_mutex(unsigned lane) { return lane_mutexes_[lane]; }
@@ -92,6 +96,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<unsigned> waiting_{0};
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
 
+  void drop_belongings();
   void forget_finished() const;  // retired streams whose work is over; by the holder of mutex_
 
   mutable std::mutex mutex_;
@@ -99,6 +104,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<std::shared_ptr<Stream>> streams_;
   mutable std::vector<std::shared_ptr<Stream>> retired_;  // destroyed by the program, or of threads that have ended
   mutable std::atomic<unsigned> blocking_streams_{0};     // of both lists
+  std::vector<std::shared_ptr<Stream>> branches_;
   std::array<unsigned, device::kLanes> lane_users_{};
   std::array<std::recursive_mutex, device::kLanes> lane_mutexes_;
   std::set<const Device*> peers_;

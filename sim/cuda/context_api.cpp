@@ -4,6 +4,7 @@
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
 #include "sim/cuda/event.h"
+#include "sim/cuda/green_context.h"
 #include "sim/cuda/pool.h"
 #include "sim/cuda/stream.h"
 
@@ -18,7 +19,7 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice ordinal) {
   Device* device = nullptr;
   TF_TRY(find_device(ordinal, device));
   std::shared_ptr<Context> context;
-  TF_TRY(Context::create(*device, flags | CU_CTX_MAP_HOST, false, context));
+  TF_TRY(Context::create(*device, flags | CU_CTX_MAP_HOST, false, 0, context));
   push_current(context->handle());
   *out = context->handle();
   return CUDA_SUCCESS;
@@ -64,6 +65,10 @@ CUresult synchronize(CUcontext handle) {
   TF_TRY(named_or_current("cuCtxSynchronize", handle, context, "sync"));
   TF_TRY(check_capture_unsafe());
   for (const auto& stream : context->streams()) TF_TRY(forbid_capture(*stream));
+  if (const auto green = handle != nullptr ? green_of(handle) : current_green()) {
+    for (const auto& stream : green->streams()) TF_TRY(stream->synchronize());
+    return CUDA_SUCCESS;
+  }
   TF_TRY(context->synchronize());
   Pool::trim_all(context->device());
   return CUDA_SUCCESS;

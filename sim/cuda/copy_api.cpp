@@ -16,7 +16,7 @@ constexpr std::uint64_t kStagedBytes = std::uint64_t{1} << 20;  // longer pageab
 CUresult submit_copy(const char* symbol, Flavour flavour, CUstream handle, const CUDA_MEMCPY3D& asked, Waits waits) {
   TF_TRY(enter(symbol, "copy"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(handle, flavour, stream));
+  TF_TRY(find_work_stream(handle, flavour, stream));
   std::shared_ptr<CopyCommand> copy;
   TF_TRY(make_copy(asked, copy));
   if (copy->bytes() == 0) return CUDA_SUCCESS;

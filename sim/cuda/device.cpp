@@ -1,6 +1,7 @@
 #include "sim/cuda/device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/cuda/driver.h"
 #include "sim/cuda/pool.h"
@@ -68,32 +69,27 @@ float Device::width_of(std::uint64_t blocks) const {
 
 CUresult Device::retain_primary(std::shared_ptr<Context>& out) {
   const std::lock_guard lock(primary_mutex_);
-  if (!primary_) TF_TRY(Context::create(*this, primary_flags_, true, primary_));
+  if (!primary_) {
+    TF_TRY(Context::create(*this, primary_flags_, true, primary_handle_, primary_));
+    primary_handle_ = reinterpret_cast<std::uintptr_t>(primary_->handle());
+  }
   ++primary_users_;
   out = primary_;
   return CUDA_SUCCESS;
 }
 
 CUresult Device::release_primary() {
-  std::shared_ptr<Context> last;
-  {
-    const std::lock_guard lock(primary_mutex_);
-    if (primary_users_ == 0) return CUDA_ERROR_INVALID_CONTEXT;
-    if (--primary_users_ == 0) last = std::move(primary_);
-  }
-  if (last) last->destroy();
+  const std::lock_guard lock(primary_mutex_);  // to the end: its successor takes over the handle
+  if (primary_users_ == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--primary_users_ == 0) std::exchange(primary_, nullptr)->destroy();
   return CUDA_SUCCESS;
 }
 
 CUresult Device::reset_primary() {
-  std::shared_ptr<Context> last;
-  {
-    const std::lock_guard lock(primary_mutex_);
-    last = std::move(primary_);
-    primary_users_ = 0;
-    primary_flags_ = 0;
-  }
-  if (last) last->destroy();
+  const std::lock_guard lock(primary_mutex_);
+  if (const auto last = std::exchange(primary_, nullptr)) last->destroy();
+  primary_users_ = 0;
+  primary_flags_ = 0;
   return CUDA_SUCCESS;
 }
 

@@ -69,7 +69,7 @@ class Device {
   // Device time of n thread-instructions on `blocks` blocks.
   [[nodiscard]] float width_of(std::uint64_t blocks) const;
 
-  // The primary context. retain() makes it when needed; release() unmakes it at zero.
+  // The primary context. retain() makes it when needed; release() unmakes it at zero. Each has the handle of the first.
   CUresult retain_primary(std::shared_ptr<Context>& out);
   CUresult release_primary();
   CUresult reset_primary();
@@ -86,6 +86,7 @@ class Device {
   std::optional<Heap> heap_;
   mutable std::mutex primary_mutex_;
   std::shared_ptr<Context> primary_;
+  std::uint64_t primary_handle_ = 0;
   unsigned primary_users_ = 0, primary_flags_ = 0;
   std::mutex pool_mutex_;
   std::shared_ptr<Pool> default_pool_, current_pool_;

@@ -33,6 +33,7 @@ class Event {
   static CUresult elapsed_ms(const Event& start, const Event& end, float& milliseconds);
 
   [[nodiscard]] Context& context() const { return *context_; }
+  [[nodiscard]] bool belongs_to(const Context& context) const { return context_.get() == &context; }
   [[nodiscard]] bool timed() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
   const unsigned flags;
   std::uint64_t handle_value = 0;

@@ -30,7 +30,7 @@ CUresult set(const char* symbol, Flavour flavour, CUstream stream, CUdeviceptr a
              unsigned value, unsigned element_size, std::size_t width, std::size_t height) {
   TF_TRY(enter(symbol, "copy"));
   Stream* target = nullptr;
-  TF_TRY(find_stream(stream, flavour, target));
+  TF_TRY(find_work_stream(stream, flavour, target));
   std::shared_ptr<const FillCommand> command;
   TF_TRY(make_fill({address, pitch, value, element_size, width, height, target->context().handle()}, command));
   return issue(*target, std::move(command));

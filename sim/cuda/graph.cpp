@@ -15,10 +15,6 @@ HandleTable<GraphNode>& graph_nodes() {
   static auto* table = new HandleTable<GraphNode>;
   return *table;
 }
-HandleTable<GraphExec>& graph_execs() {
-  static auto* table = new HandleTable<GraphExec>;
-  return *table;
-}
 
 std::shared_ptr<Graph> Graph::create() {
   auto graph = std::make_shared<Graph>();
@@ -107,9 +103,16 @@ std::vector<GraphNode*> Graph::in_order() const {
   return order;
 }
 
-CUresult Graph::enqueue_all(Stream& stream) const {
-  for (const GraphNode* node : in_order()) TF_TRY(enqueue(stream, node->command));
-  return CUDA_SUCCESS;
+std::vector<GraphEntry> Graph::entries() const {
+  std::map<const GraphNode*, std::size_t> place;
+  std::vector<GraphEntry> all;
+  for (const GraphNode* node : in_order()) {
+    GraphEntry entry{node->command, {}};
+    for (const GraphNode* earlier : node->after) entry.after.push_back(place.at(earlier));
+    place[node] = all.size();
+    all.push_back(std::move(entry));
+  }
+  return all;
 }
 
 bool Graph::let_go(CUuserObject name) {
@@ -123,102 +126,6 @@ bool Graph::has_memory_nodes() const {
   return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
     return node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
   });
-}
-
-CUresult GraphExec::instantiate(const Graph& graph, std::uint64_t wanted_flags, std::shared_ptr<GraphExec>& out,
-                                GraphNode** bad) {
-  const auto order = graph.in_order();
-  if (order.empty() && !graph.nodes().empty()) {
-    if (bad != nullptr) *bad = graph.nodes().front().get();
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  auto exec = std::make_shared<GraphExec>();
-  exec->flags = wanted_flags;
-  exec->kept_ = graph.kept();
-  for (const GraphNode* node : order) {
-    GraphStep step;
-    step.type = node->type;
-    step.command = node->command;
-    step.node = node->handle_value;
-    if (const auto* child = std::get_if<std::shared_ptr<const ChildCommand>>(&step.command)) {
-      auto inner = (*child)->graph->clone();  // what the program does to the child later does not reach in here
-      inner->is_child = true;
-      graphs().remove(inner->handle_value);
-      step.command = std::make_shared<const ChildCommand>(ChildCommand{std::move(inner)});
-    }
-    for (const GraphNode* earlier : node->after) step.after.push_back(exec->by_node_.at(earlier->handle_value));
-    exec->by_node_[node->handle_value] = exec->steps_.size();
-    exec->steps_.push_back(std::move(step));
-  }
-  exec->handle_value = graph_execs().insert(exec);
-  out = std::move(exec);
-  return CUDA_SUCCESS;
-}
-
-CUresult GraphExec::launch(Stream& stream) {
-  const std::lock_guard lock(mutex);
-  const std::lock_guard stream_lock(stream.mutex());
-  for (const GraphStep& step : steps_)
-    if (step.enabled) TF_TRY(enqueue(stream, step.command));
-  return CUDA_SUCCESS;
-}
-
-std::shared_ptr<Graph> GraphExec::as_graph() {
-  const std::lock_guard lock(mutex);
-  auto graph = Graph::create();
-  std::vector<GraphNode*> made;
-  for (const GraphStep& step : steps_) {
-    std::vector<GraphNode*> after;
-    for (const std::size_t earlier : step.after) after.push_back(made[earlier]);
-    const bool runs = step.enabled;
-    made.push_back(graph
-                       ->add(runs ? step.type : CU_GRAPH_NODE_TYPE_EMPTY,
-                             runs ? step.command : Command(std::make_shared<const EmptyCommand>()), after)
-                       .get());
-  }
-  return graph;
-}
-
-GraphStep* GraphExec::step(std::uint64_t node) {
-  const auto found = by_node_.find(node);
-  return found != by_node_.end() ? &steps_[found->second] : nullptr;
-}
-
-CUresult GraphExec::update(const Graph& graph, CUgraphExecUpdateResultInfo& info) {
-  const std::lock_guard lock(mutex);
-  const auto order = graph.in_order();
-  info = {};
-  const auto fail = [&](CUgraphExecUpdateResult why, const GraphNode* node) {
-    info.result = why;
-    info.errorNode = node != nullptr ? node->handle() : nullptr;
-    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  };
-  if (order.size() != steps_.size()) return fail(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, nullptr);
-  std::map<const GraphNode*, std::size_t> place;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    place[order[i]] = i;
-    if (order[i]->type != steps_[i].type) return fail(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, order[i]);
-    std::vector<std::size_t> after;
-    for (const GraphNode* earlier : order[i]->after) after.push_back(place[earlier]);
-    auto known = steps_[i].after;
-    std::sort(after.begin(), after.end());
-    std::sort(known.begin(), known.end());
-    if (after != known) return fail(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, order[i]);
-    if (const auto* kernel = std::get_if<std::shared_ptr<const KernelCommand>>(&order[i]->command)) {
-      const auto& present = *std::get<std::shared_ptr<const KernelCommand>>(steps_[i].command);
-      if (&(*kernel)->function->module->context() != &present.function->module->context())
-        return fail(CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE, order[i]);
-    }
-    if (order[i]->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && order[i]->command != steps_[i].command)
-      return fail(CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, order[i]);
-  }
-  by_node_.clear();
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    steps_[i].command = order[i]->command;
-    steps_[i].node = order[i]->handle_value;
-    by_node_[steps_[i].node] = i;
-  }
-  return CUDA_SUCCESS;
 }
 
 }  // namespace tensor_fusion::sim::cuda

@@ -1,16 +1,14 @@
 #pragma once
-// Graphs: commands with an order between them, and executable graphs made of them. A node belongs to one graph and
-// keeps its place in it; an executable graph is a copy that remembers which node each of its steps came from, so that
-// single steps can be changed. As in the real API one graph must not be changed from two threads at once; a mutex keeps
-// that mistake from corrupting anything.
+// Graphs: commands with an order between them. A node belongs to one graph and keeps its place in it. As in the real
+// API one graph must not be changed from two threads at once. What runs is made of them: graph_exec.h.
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "sim/cuda/abi.h"
 #include "sim/cuda/command.h"
+#include "sim/cuda/graph_plan.h"
 #include "sim/cuda/handle.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -41,8 +39,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
   [[nodiscard]] std::shared_ptr<Graph> clone() const;
   // In an order in which each node comes after all it waits for; empty if there is a cycle.
   [[nodiscard]] std::vector<GraphNode*> in_order() const;
+  [[nodiscard]] std::vector<GraphEntry> entries() const;  // in that order
   [[nodiscard]] const std::vector<std::shared_ptr<GraphNode>>& nodes() const { return nodes_; }
-  CUresult enqueue_all(Stream& stream) const;
   [[nodiscard]] bool has_memory_nodes() const;
   // Things of the program that live as long as the graph and what was made of it.
   void keep(CUuserObject name, std::shared_ptr<void> keeper) { kept_.emplace_back(name, std::move(keeper)); }
@@ -59,37 +57,6 @@ class Graph : public std::enable_shared_from_this<Graph> {
   std::uint64_t next_number_ = 0;
 };
 
-struct GraphStep {
-  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  Command command;
-  std::uint64_t node = 0;  // handle of the node it was made from
-  bool enabled = true;
-  std::vector<std::size_t> after;
-};
-
-class GraphExec {
- public:
-  static constexpr HandleKind kHandleKind = HandleKind::graph_exec;
-  // INVALID_VALUE for a cycle.
-  static CUresult instantiate(const Graph& graph, std::uint64_t flags, std::shared_ptr<GraphExec>& out,
-                              GraphNode** bad = nullptr);
-  CUresult launch(Stream& stream);
-  [[nodiscard]] std::shared_ptr<Graph> as_graph();  // the enabled steps
-  [[nodiscard]] GraphStep* step(std::uint64_t node);
-  // Takes over all parameters of a graph of the same shape.
-  CUresult update(const Graph& graph, CUgraphExecUpdateResultInfo& info);
-  const std::vector<GraphStep>& steps() const { return steps_; }
-
-  std::uint64_t flags = 0;
-  std::uint64_t handle_value = 0;
-  std::mutex mutex;
-
- private:
-  std::vector<GraphStep> steps_;
-  std::vector<std::pair<CUuserObject, std::shared_ptr<void>>> kept_;
-  std::map<std::uint64_t, std::size_t> by_node_;
-};
-
 // Memory of an allocation node: its address is fixed when the node is made, its bytes are charged when it first runs.
 struct GraphMemory {
   Device* device = nullptr;
@@ -101,6 +68,5 @@ struct GraphMemory {
 
 [[nodiscard]] HandleTable<Graph>& graphs();
 [[nodiscard]] HandleTable<GraphNode>& graph_nodes();
-[[nodiscard]] HandleTable<GraphExec>& graph_execs();
 
 }  // namespace tensor_fusion::sim::cuda

@@ -267,7 +267,7 @@ TF_API(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 TF_STREAM_API(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {
   TF_TRY(enter("cuGraphLaunch", "launch"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(stream_handle, kFlavour, stream));
+  TF_TRY(find_work_stream(stream_handle, kFlavour, stream));
   const auto exec = graph_execs().share(handle);
   if (!exec) return CUDA_ERROR_INVALID_VALUE;
   if (stream->capturing) {  // becomes a child of the graph being captured
@@ -282,7 +282,7 @@ TF_STREAM_API(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {
 TF_STREAM_API(cuGraphUpload, (CUgraphExec handle, CUstream stream_handle), {
   TF_TRY(enter("cuGraphUpload"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(stream_handle, kFlavour, stream));
+  TF_TRY(find_work_stream(stream_handle, kFlavour, stream));
   return graph_execs().find(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 })
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "sim/cuda/graph.h"
+#include "sim/cuda/graph_exec.h"
 
 namespace tensor_fusion::sim::cuda {
 

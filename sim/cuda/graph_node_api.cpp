@@ -104,6 +104,13 @@ CUresult alloc_command(CUDA_MEM_ALLOC_NODE_PARAMS* params, Command& out) {
   return CUDA_SUCCESS;
 }
 
+// Only what a graph or a pool has given out can be freed by a graph.
+CUresult check_free(CUdeviceptr address) {
+  if (graph_owns(address)) return CUDA_SUCCESS;
+  const auto allocation = Driver::get().addresses().exact(address);
+  return allocation && allocation->kind == Allocation::Kind::pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult operations_command(const CUDA_BATCH_MEM_OP_NODE_PARAMS* params, Command& out) {
   if (params == nullptr || params->count == 0 || params->count > 256 || params->paramArray == nullptr)
     return CUDA_ERROR_INVALID_VALUE;
@@ -142,6 +149,7 @@ CUresult generic_command(CUgraphNodeParams* params, Command& out) {
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
       return alloc_command(&params->alloc, out);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      TF_TRY(check_free(params->free.dptr));
       out = std::make_shared<const FreeCommand>(FreeCommand{params->free.dptr});
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
@@ -173,11 +181,7 @@ CUresult change(const char* symbol, CUgraphNode handle, Command command) {
 CUresult change_step(const char* symbol, CUgraphExec handle, CUgraphNode node, Command command) {
   std::shared_ptr<GraphExec> exec;
   TF_TRY(find_exec(symbol, handle, exec));
-  const std::lock_guard lock(exec->mutex);
-  GraphStep* step = exec->step(reinterpret_cast<std::uintptr_t>(node));
-  if (step == nullptr || step->command.index() != command.index()) return CUDA_ERROR_INVALID_VALUE;
-  step->command = std::move(command);
-  return CUDA_SUCCESS;
+  return exec->set(reinterpret_cast<std::uintptr_t>(node), std::move(command));
 }
 
 void describe(const KernelCommand& c, CUDA_KERNEL_NODE_PARAMS& out) {
@@ -376,6 +380,8 @@ TF_API(cuGraphMemAllocNodeGetParams, (CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 }
 TF_API(cuGraphAddMemFreeNode,
        (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUdeviceptr address)) {
+  TF_TRY(check_ready());
+  TF_TRY(check_free(address));
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE,
              std::make_shared<const FreeCommand>(FreeCommand{address}));
 }
@@ -431,21 +437,15 @@ TF_API(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNod
 TF_API(cuGraphNodeSetEnabled, (CUgraphExec handle, CUgraphNode node, unsigned enabled)) {
   std::shared_ptr<GraphExec> exec;
   TF_TRY(find_exec("cuGraphNodeSetEnabled", handle, exec));
-  const std::lock_guard lock(exec->mutex);
-  GraphStep* step = exec->step(reinterpret_cast<std::uintptr_t>(node));
-  if (step == nullptr || (step->type != CU_GRAPH_NODE_TYPE_KERNEL && step->type != CU_GRAPH_NODE_TYPE_MEMSET &&
-                          step->type != CU_GRAPH_NODE_TYPE_MEMCPY))
-    return CUDA_ERROR_INVALID_VALUE;
-  step->enabled = enabled != 0;
-  return CUDA_SUCCESS;
+  return exec->set_enabled(reinterpret_cast<std::uintptr_t>(node), enabled != 0);
 }
 TF_API(cuGraphNodeGetEnabled, (CUgraphExec handle, CUgraphNode node, unsigned* out)) {
   std::shared_ptr<GraphExec> exec;
   TF_TRY(find_exec("cuGraphNodeGetEnabled", handle, exec));
-  const std::lock_guard lock(exec->mutex);
-  const GraphStep* step = exec->step(reinterpret_cast<std::uintptr_t>(node));
-  if (step == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *out = step->enabled;
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  bool enabled = false;
+  TF_TRY(exec->enabled(reinterpret_cast<std::uintptr_t>(node), enabled));
+  *out = enabled;
   return CUDA_SUCCESS;
 }
 TF_API(cuGraphKernelNodeGetAttribute, (CUgraphNode node, CUlaunchAttributeID name, CUlaunchAttributeValue* out)) {

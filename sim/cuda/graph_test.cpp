@@ -1,22 +1,8 @@
 #include <vector>
 
-#include "sim/cuda/test_context.h"
+#include "sim/cuda/test_graph.h"
 
 namespace tensor_fusion::sim::cuda {
-
-class Graphs : public Cuda {
- protected:
-  CUDA_KERNEL_NODE_PARAMS kernel(CUfunction function, std::uint32_t& value) {
-    params_[0] = &word;
-    params_[1] = &value;
-    CUDA_KERNEL_NODE_PARAMS p{};
-    p.func = function;
-    p.gridDimX = p.gridDimY = p.gridDimZ = p.blockDimX = p.blockDimY = p.blockDimZ = 1;
-    p.kernelParams = params_;
-    return p;
-  }
-  void* params_[2] = {};
-};
 
 TEST_F(Graphs, built_by_hand_run_in_their_order_again_and_again) {
   CUgraph graph = nullptr;

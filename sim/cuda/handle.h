@@ -30,6 +30,8 @@ enum class HandleKind : std::uint64_t {
   surface,
   physical,
   user_object,
+  green_context,
+  resource_description,
 };
 
 template <typename T>
@@ -94,6 +96,46 @@ class HandleTable {
   template <typename Handle>
   std::shared_ptr<T> remove(Handle* handle) {
     return remove(reinterpret_cast<std::uintptr_t>(handle));
+  }
+
+  // For an object that comes back under the handle it had: until restore() the handle names nothing, and nobody else
+  // gets it.
+  std::shared_ptr<T> withdraw(std::uint64_t handle) {
+    const std::lock_guard lock(mutex_);
+    if (find(handle) == nullptr) return nullptr;
+    Slot& slot = slot_at((handle >> kIndexShift) & (kMaxObjects - 1));
+    slot.generation.store(0, std::memory_order_release);
+    return std::move(slot.owner);
+  }
+  void restore(std::uint64_t handle, std::shared_ptr<T> object) {
+    const std::lock_guard lock(mutex_);
+    Slot& slot = slot_at((handle >> kIndexShift) & (kMaxObjects - 1));
+    slot.raw.store(object.get(), std::memory_order_relaxed);
+    slot.owner = std::move(object);
+    slot.generation.store((handle >> kGenerationShift) & kMaxGeneration, std::memory_order_release);
+  }
+
+  [[nodiscard]] std::vector<std::shared_ptr<T>> all() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<T>> live;
+    for (std::uint64_t index = 0; index < next_; ++index)
+      if (slot_at(index).generation.load(std::memory_order_relaxed) != 0) live.push_back(slot_at(index).owner);
+    return live;
+  }
+
+  // All objects of which the caller says yes, out of the table. `wanted` must not come back here.
+  template <typename Wanted>
+  std::vector<std::shared_ptr<T>> remove_all(Wanted wanted) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<T>> removed;
+    for (std::uint64_t index = 0; index < next_; ++index) {
+      Slot& slot = slot_at(index);
+      if (slot.generation.load(std::memory_order_relaxed) == 0 || !wanted(*slot.owner)) continue;
+      slot.generation.store(0, std::memory_order_release);
+      free_.push_back(index);
+      removed.push_back(std::move(slot.owner));
+    }
+    return removed;
   }
 
  private:

@@ -35,7 +35,7 @@ CUresult enqueue_host(Stream& stream, std::shared_ptr<const HostCommand> command
 TF_STREAM_API(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* user_data), {
   TF_TRY(enter("cuLaunchHostFunc"));
   Stream* target = nullptr;
-  TF_TRY(find_stream(stream, kFlavour, target));
+  TF_TRY(find_work_stream(stream, kFlavour, target));
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return issue(*target, std::make_shared<const HostCommand>(HostCommand{function, nullptr, nullptr, user_data}));
 })
@@ -43,7 +43,7 @@ TF_STREAM_API(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* user_
 TF_STREAM_API(cuStreamAddCallback, (CUstream stream, CUstreamCallback callback, void* user_data, unsigned flags), {
   TF_TRY(enter("cuStreamAddCallback"));
   Stream* target = nullptr;
-  TF_TRY(find_stream(stream, kFlavour, target));
+  TF_TRY(find_work_stream(stream, kFlavour, target));
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (target->capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return issue(*target, std::make_shared<const HostCommand>(HostCommand{nullptr, callback, stream, user_data}));

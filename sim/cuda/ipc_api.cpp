@@ -5,11 +5,12 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
-#include <map>
+#include <mutex>
 
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
 #include "sim/cuda/event.h"
+#include "sim/cuda/foreign_memory.h"
 #include "sim/cuda/ipc.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -18,10 +19,8 @@ namespace {
 constexpr std::uint32_t kMemoryMagic = 0x4d504954, kEventMagic = 0x45504954;
 
 struct MemoryHandle {
-  std::uint32_t magic, pid;
-  std::int32_t fd;
-  std::uint32_t engine;
-  std::uint64_t offset, bytes, id;
+  std::uint32_t magic, unused;
+  ForeignMemory memory;
 };
 static_assert(sizeof(MemoryHandle) <= sizeof(CUipcMemHandle));
 
@@ -29,16 +28,7 @@ struct EventHandle {
   std::uint32_t magic, pid, number, engine;
 };
 
-// A foreign allocation opened here; every opening of the same one gives the same address.
-struct Opened {
-  std::uint64_t pid = 0, id = 0, address = 0, mapped = 0, mapped_bytes = 0;
-  unsigned count = 0;
-};
 std::mutex mutex;
-std::map<std::uint64_t, Opened>& opened() {  // by address
-  static auto* all = new std::map<std::uint64_t, Opened>;
-  return *all;
-}
 std::atomic<std::uint32_t> next_event{1};
 
 std::string event_path(std::uint32_t pid, std::uint32_t number) {
@@ -51,45 +41,9 @@ CUresult open_memory(CUdeviceptr* out, const CUipcMemHandle& raw, unsigned flags
   MemoryHandle handle;
   std::memcpy(&handle, &raw, sizeof handle);
   if (out == nullptr || flags > 1 || handle.magic != kMemoryMagic) return CUDA_ERROR_INVALID_VALUE;
-  if (handle.pid == static_cast<std::uint32_t>(::getpid()))
+  if (handle.memory.pid == static_cast<std::uint32_t>(::getpid()))
     return CUDA_ERROR_INVALID_CONTEXT;  // not for one's own memory
-  Device* device = nullptr;
-  for (const auto& each : Driver::get().devices())
-    if (each->engine.id == handle.engine) device = each.get();
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  const std::lock_guard lock(mutex);
-  for (auto& [address, known] : opened()) {
-    if (known.pid != handle.pid || known.id != handle.id) continue;
-    ++known.count;
-    *out = address;
-    return CUDA_SUCCESS;
-  }
-  const auto fd = device::open_foreign(handle.pid, handle.fd);
-  if (!fd) return CUDA_ERROR_MAP_FAILED;
-  const std::uint64_t first = handle.offset / device::kArenaPage * device::kArenaPage;
-  const std::uint64_t bytes = round_up(handle.offset + handle.bytes, device::kArenaPage) - first;
-  const auto place = device::reserve_addresses(bytes, device::kArenaPage);
-  const bool mapped =
-      place && device::map_at(*place, bytes, *fd, first) && device::protect(*place, bytes, device::Access::read_write);
-  ::close(*fd);
-  if (!mapped) {
-    if (place) device::free_addresses(*place, bytes);
-    return CUDA_ERROR_MAP_FAILED;
-  }
-  auto allocation = std::make_shared<Allocation>();
-  allocation->kind = Allocation::Kind::ipc;
-  allocation->base = reinterpret_cast<std::uint64_t>(*place) + (handle.offset - first);
-  allocation->size = handle.bytes;
-  allocation->extent = round_up(handle.bytes, kAllocationUnit);
-  allocation->device = device;
-  allocation->context_id = context->id();
-  allocation->owner = context->weak_from_this();
-  allocation->id = Driver::get().addresses().next_id();
-  Driver::get().addresses().add(allocation);
-  opened()[allocation->base] = {handle.pid, handle.id, allocation->base, reinterpret_cast<std::uint64_t>(*place),
-                                bytes,      1};
-  *out = allocation->base;
-  return CUDA_SUCCESS;
+  return open_foreign_memory(handle.memory, context, nullptr, *out);
 }
 
 }  // namespace
@@ -99,15 +53,7 @@ TF_API(cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr address)) {
   TF_TRY(enter("cuIpcGetMemHandle", {}, context));
   const auto allocation = Driver::get().addresses().find(address);
   if (out == nullptr || !allocation || allocation->kind != Allocation::Kind::device) return CUDA_ERROR_INVALID_VALUE;
-  const auto* arena = allocation->device->arena();
-  MemoryHandle handle{};
-  handle.magic = kMemoryMagic;
-  handle.pid = static_cast<std::uint32_t>(::getpid());
-  handle.fd = arena->fd();
-  handle.engine = allocation->device->engine.id;
-  handle.offset = allocation->base - reinterpret_cast<std::uint64_t>(arena->base());
-  handle.bytes = allocation->size;
-  handle.id = allocation->id;
+  const MemoryHandle handle{kMemoryMagic, 0, describe_for_others(*allocation)};
   *out = {};
   std::memcpy(out, &handle, sizeof handle);
   return CUDA_SUCCESS;
@@ -123,20 +69,8 @@ TF_API(cuIpcOpenMemHandle, (CUdeviceptr * out, CUipcMemHandle handle, unsigned f
 TF_API(cuIpcCloseMemHandle, (CUdeviceptr address)) {
   Context* context = nullptr;
   TF_TRY(enter("cuIpcCloseMemHandle", {}, context));
-  {
-    const std::lock_guard lock(mutex);
-    const auto found = opened().find(address);
-    if (found == opened().end()) return CUDA_ERROR_INVALID_VALUE;
-    if (--found->second.count != 0) return CUDA_SUCCESS;
-  }
   TF_TRY(context->synchronize());
-  const std::lock_guard lock(mutex);
-  const auto found = opened().find(address);
-  if (found == opened().end()) return CUDA_ERROR_INVALID_VALUE;
-  Driver::get().addresses().remove(address);
-  device::free_addresses(reinterpret_cast<void*>(found->second.mapped), found->second.mapped_bytes);
-  opened().erase(found);
-  return CUDA_SUCCESS;
+  return close_foreign_memory(address);
 }
 
 TF_API(cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent handle)) {

@@ -80,7 +80,13 @@ int interpreter_threads() {
   return threads;
 }
 
-std::uint64_t run_kernel(Context& context, const KernelCommand& command) {
+// What of the device the kernel had.
+struct Seat {
+  float width;
+  unsigned multiprocessors;
+};
+
+std::uint64_t run_kernel(Context& context, const KernelCommand& command, const Seat& seat) {
   Device& device = context.device();
   ContextMemory memory(context);
   ptx::Launch launch;
@@ -95,7 +101,7 @@ std::uint64_t run_kernel(Context& context, const KernelCommand& command) {
   options.cancel = &context.cancel();
   options.print = print_from_kernel;
   options.threads = interpreter_threads();
-  options.multiprocessors = device.engine.sm_count;
+  options.multiprocessors = seat.multiprocessors;
   const ptx::Outcome outcome = ptx::run(launch, memory, options);
   if (outcome.status != ptx::Status::ok && outcome.status != ptx::Status::cancelled) {
     const Failure failure = failure_of(outcome.status);
@@ -106,9 +112,8 @@ std::uint64_t run_kernel(Context& context, const KernelCommand& command) {
     log_line("kernel " + command.function->kernel.name + ": " + std::string(ptx::status_name(outcome.status)) +
              " at line " + std::to_string(outcome.line) + " of its PTX");
   }
-  const std::uint64_t blocks = std::uint64_t{command.grid[0]} * command.grid[1] * command.grid[2];
   return Driver::get().machine().kernel_duration_ns(device.engine.id, outcome.thread_instructions,
-                                                    static_cast<double>(device.width_of(blocks)));
+                                                    static_cast<double>(seat.width));
 }
 
 // The parameters as one block of bytes.
@@ -141,10 +146,10 @@ CUresult pack(const ptx::Kernel& kernel, void** params, void** extra, std::vecto
   return CUDA_SUCCESS;
 }
 
-device::Work kernel_work(const Device& device, const std::array<unsigned, 3>& grid) {
+device::Work kernel_work(const Stream& stream, const std::array<unsigned, 3>& grid) {
   device::Work work;
   work.kind = device::WorkKind::compute;
-  work.width = device.width_of(std::uint64_t{grid[0]} * grid[1] * grid[2]);
+  work.width = stream.width_of(std::uint64_t{grid[0]} * grid[1] * grid[2]);
   return work;
 }
 
@@ -159,6 +164,18 @@ std::uint64_t effect_free_duration(const Device& device, const Function& functio
   return Driver::get().machine().kernel_duration_ns(device.engine.id, threads, static_cast<double>(width));
 }
 
+}  // namespace
+
+namespace {
+// Whether all blocks are on the multiprocessors at once.
+CUresult check_resident(const Device& device, const std::array<unsigned, 3>& grid, const std::array<unsigned, 3>& block,
+                        unsigned multiprocessors) {
+  const auto& profile = device.profile();
+  const std::uint64_t threads = std::uint64_t{block[0]} * block[1] * block[2];
+  const std::uint64_t resident =
+      multiprocessors * std::min<std::uint64_t>(profile.max_blocks_per_sm, profile.max_threads_per_sm / threads);
+  return std::uint64_t{grid[0]} * grid[1] * grid[2] > resident ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
 }  // namespace
 
 CUresult check_launch(const Function& function, const std::array<unsigned, 3>& grid,
@@ -176,13 +193,7 @@ CUresult check_launch(const Function& function, const std::array<unsigned, 3>& g
       if (block[i] != (*function.kernel.reqntid)[i]) return CUDA_ERROR_INVALID_VALUE;
   if (shared_bytes != 0 && shared_bytes > static_cast<unsigned>(std::max(function.max_dynamic_shared.load(), 0)))
     return CUDA_ERROR_INVALID_VALUE;
-  if (cooperative) {
-    const std::uint64_t resident =
-        std::uint64_t{device.engine.sm_count} *
-        std::min<std::uint64_t>(profile.max_blocks_per_sm, profile.max_threads_per_sm / threads);
-    if (std::uint64_t{grid[0]} * grid[1] * grid[2] > resident) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-  }
-  return CUDA_SUCCESS;
+  return cooperative ? check_resident(device, grid, block, device.engine.sm_count) : CUDA_SUCCESS;
 }
 
 CUresult make_kernel_command(const std::shared_ptr<Function>& function, const std::array<unsigned, 3>& grid,
@@ -202,16 +213,18 @@ CUresult make_kernel_command(const std::shared_ptr<Function>& function, const st
 
 CUresult enqueue_kernel(Stream& stream, std::shared_ptr<const KernelCommand> command) {
   Context& context = stream.context();
-  device::Work work = kernel_work(context.device(), command->grid);
+  device::Work work = kernel_work(stream, command->grid);
   if (command->function->effect_free) {
     work.duration_ns = effect_free_duration(context.device(), *command->function, command->grid, command->block,
                                             command->params.data(), work.width);
     stream.submit_effect_free(work);
     return CUDA_SUCCESS;
   }
-  enqueue_effect(stream, work, false, [command = std::move(command), owner = context.shared_from_this()](bool skip) {
-    return skip ? 0 : run_kernel(*owner, *command);
-  });
+  const Seat seat{work.width, stream.multiprocessors()};
+  enqueue_effect(stream, work, false,
+                 [command = std::move(command), owner = context.shared_from_this(), seat](bool skip) {
+                   return skip ? 0 : run_kernel(*owner, *command, seat);
+                 });
   return CUDA_SUCCESS;
 }
 
@@ -222,7 +235,7 @@ CUresult launch(const char* symbol, Flavour flavour, CUfunction handle, const st
                 void** extra, bool cooperative, std::vector<CUlaunchAttribute> attributes = {}) {
   TF_TRY(enter(symbol, "launch"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(stream_handle, flavour, stream));
+  TF_TRY(find_work_stream(stream_handle, flavour, stream));
   Function* function = functions().find(handle);
   // The short way, for what has no effect but its time: no command, no copy of parameters.
   if (function != nullptr && function->effect_free && !stream->capturing.load(std::memory_order_relaxed)) [[likely]] {
@@ -242,7 +255,7 @@ CUresult launch(const char* symbol, Flavour flavour, CUfunction handle, const st
                (params == nullptr && extra == nullptr && !function->kernel.parameters.empty())) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    device::Work work = kernel_work(stream->context().device(), grid);
+    device::Work work = kernel_work(*stream, grid);
     work.duration_ns = effect_free_duration(stream->context().device(), *function, grid, block, bytes, work.width);
     const std::lock_guard lock(stream->mutex());
     TF_TRY(check_capture_conflict(*stream));
@@ -254,6 +267,7 @@ CUresult launch(const char* symbol, Flavour flavour, CUfunction handle, const st
   if (&shared->module->context() != &stream->context()) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<const KernelCommand> command;
   TF_TRY(make_kernel_command(shared, grid, block, shared_bytes, params, extra, cooperative, command));
+  if (cooperative) TF_TRY(check_resident(stream->context().device(), grid, block, stream->multiprocessors()));
   if (!attributes.empty()) {
     auto with = std::make_shared<KernelCommand>(*command);
     with->attributes = std::move(attributes);

@@ -46,7 +46,7 @@ CUresult put(const char* symbol, CUfunction handle, int offset, const void* valu
 CUresult launch(const char* symbol, CUfunction handle, int width, int height, CUstream stream_handle) {
   TF_TRY(enter(symbol, "launch"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(stream_handle, Flavour::legacy, stream));
+  TF_TRY(find_work_stream(stream_handle, Flavour::legacy, stream));
   const auto function = functions().share(handle);
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   if (width <= 0 || height <= 0) return CUDA_ERROR_INVALID_VALUE;

@@ -58,4 +58,13 @@ void Library::unload() {
   modules_.clear();
 }
 
+void Library::forget(const Context& context) {
+  const std::lock_guard lock(mutex_);
+  modules_.erase(context.id());
+}
+
+void forget_in_libraries(const Context& context) {
+  for (const auto& library : libraries().all()) library->forget(context);
+}
+
 }  // namespace tensor_fusion::sim::cuda

@@ -38,6 +38,7 @@ class Library : public std::enable_shared_from_this<Library> {
   [[nodiscard]] std::vector<CUkernel> all_kernels();
   [[nodiscard]] const ptx::Module& code() const { return *code_; }
   void unload();
+  void forget(const Context& context);  // at its end
   std::uint64_t handle_value = 0;
 
  private:
@@ -49,5 +50,7 @@ class Library : public std::enable_shared_from_this<Library> {
 
 [[nodiscard]] HandleTable<Library>& libraries();
 [[nodiscard]] HandleTable<LibraryKernel>& kernels();
+// Every library forgets what it has loaded into the context.
+void forget_in_libraries(const Context& context);
 
 }  // namespace tensor_fusion::sim::cuda

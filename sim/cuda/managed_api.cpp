@@ -51,7 +51,7 @@ CUresult prefetch(Flavour flavour, CUdeviceptr address, std::size_t bytes, const
                   CUstream handle) {
   TF_TRY(enter("cuMemPrefetchAsync"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(handle, flavour, stream));
+  TF_TRY(find_work_stream(handle, flavour, stream));
   std::shared_ptr<Allocation> allocation;
   TF_TRY(managed(address, bytes, allocation));
   TF_TRY(check_location(location));
@@ -180,7 +180,7 @@ TF_STREAM_API(cuMemDiscardBatchAsync,
               (CUdeviceptr * addresses, std::size_t* bytes, std::size_t count, unsigned long long, CUstream handle), {
                 TF_TRY(enter("cuMemDiscardBatchAsync"));
                 Stream* stream = nullptr;
-                TF_TRY(find_stream(handle, kFlavour, stream));
+                TF_TRY(find_work_stream(handle, kFlavour, stream));
                 if (addresses == nullptr || bytes == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
                 for (std::size_t i = 0; i < count; ++i) {
                   std::shared_ptr<Allocation> allocation;

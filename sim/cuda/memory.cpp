@@ -4,6 +4,7 @@
 
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/foreign_memory.h"
 
 namespace tensor_fusion::sim::cuda {
 
@@ -62,10 +63,12 @@ void give_back(Allocation& allocation) {
     case Allocation::Kind::host:
       ::munmap(reinterpret_cast<void*>(allocation.base), allocation.extent);
       break;
+    case Allocation::Kind::ipc:
+      drop_foreign_memory(allocation.base);
+      break;
     case Allocation::Kind::registered:
     case Allocation::Kind::mapped:
     case Allocation::Kind::pool:
-    case Allocation::Kind::ipc:
       break;  // their keepers do it
   }
   allocation.keeper.reset();

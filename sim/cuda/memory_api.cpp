@@ -4,6 +4,8 @@
 #include "sim/cuda/capture.h"
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/foreign_memory.h"
+#include "sim/cuda/graph_memory.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/pool.h"
 #include "sim/device/memory.h"
@@ -19,6 +21,14 @@ CUresult free_memory(const char* symbol, CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   TF_TRY(check_capture_unsafe());
   const auto allocation = Driver::get().addresses().exact(address);
+  if (allocation && allocation->kind == Allocation::Kind::ipc && allocation->keeper) {  // of an imported pool
+    TF_TRY(context->synchronize());
+    return close_foreign_memory(address);
+  }
+  if (allocation && graph_owns(address)) {
+    TF_TRY(context->synchronize());
+    return free_graph_memory(address);
+  }
   if (allocation && allocation->kind == Allocation::Kind::pool) {
     TF_TRY(context->synchronize());
     return std::static_pointer_cast<Pool>(allocation->keeper)->free(address, nullptr);

@@ -95,7 +95,7 @@ CUresult one_operation(const char* symbol, CUstream stream, Flavour flavour, CUs
                        CUdeviceptr address, std::uint64_t value, unsigned flags) {
   TF_TRY(enter(symbol));
   Stream* target = nullptr;
-  TF_TRY(find_stream(stream, flavour, target));
+  TF_TRY(find_work_stream(stream, flavour, target));
   CUstreamBatchMemOpParams operation{};
   operation.value.operation = type;
   operation.value.address = address;
@@ -112,7 +112,7 @@ CUresult many_operations(CUstream stream, Flavour flavour, unsigned count, CUstr
                          unsigned flags) {
   TF_TRY(enter("cuStreamBatchMemOp"));
   Stream* target = nullptr;
-  TF_TRY(find_stream(stream, flavour, target));
+  TF_TRY(find_work_stream(stream, flavour, target));
   if (count == 0 || count > 256 || operations == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   auto command = std::make_shared<MemoryOpsCommand>();
   command->operations.assign(operations, operations + count);

@@ -102,7 +102,7 @@ TEST_F(Misuse, of_ptx_gives_a_log_with_line_and_column) {
 }
 
 TEST_F(Misuse, of_what_does_not_exist_here_is_not_supported) {
-  EXPECT_EQ(cuGreenCtxCreate(nullptr, nullptr, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuGraphicsUnregisterResource(nullptr), CUDA_ERROR_NOT_SUPPORTED);
   const void* table = nullptr;
   const CUuuid id{};
   EXPECT_EQ(cuGetExportTable(&table, &id), CUDA_ERROR_NOT_FOUND);

@@ -51,6 +51,7 @@ class Module : public std::enable_shared_from_this<Module> {
   void unload();  // its handle and those of its functions, and its globals
 
   [[nodiscard]] Context& context() const { return *context_; }
+  [[nodiscard]] bool belongs_to(const Context& context) const { return context_.get() == &context; }
   [[nodiscard]] const ptx::Image& image() const { return image_; }
   [[nodiscard]] const ptx::Module& code() const { return *image_.module; }
   // NOT_FOUND for an unknown name.

@@ -1,5 +1,7 @@
 #include "sim/cuda/pool.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 
@@ -11,6 +13,7 @@ namespace tensor_fusion::sim::cuda {
 namespace {
 constexpr std::uint64_t kPoolChunk = std::uint64_t{32} << 20;  // what a pool takes from the device at a time
 std::mutex registry_mutex;
+std::atomic<std::uint32_t> next_number{1};
 std::set<Pool*>& registry() {
   static auto* all = new std::set<Pool*>;
   return *all;
@@ -22,10 +25,13 @@ HandleTable<Pool>& pools() {
   return *table;
 }
 
-Pool::Pool(Device& owner, const CUmemPoolProps& properties) : device_(owner), properties_(properties) {
+Pool::Pool(Device& owner, const CUmemPoolProps& properties)
+    : device_(owner), properties_(properties), number_(next_number.fetch_add(1)) {
   const std::lock_guard lock(registry_mutex);
   registry().insert(this);
 }
+
+Pool::Name Pool::name() const { return {static_cast<std::uint32_t>(::getpid()), number_}; }
 
 Pool::~Pool() {
   {
@@ -118,6 +124,7 @@ CUresult Pool::grow(std::uint64_t bytes) {
 }
 
 CUresult Pool::allocate(std::uint64_t bytes, const Stream& stream, CUdeviceptr& out) {
+  if (imported) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > device_.engine.memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::uint64_t rounded = round_up(std::max<std::uint64_t>(bytes, 1), kAllocationUnit);
   std::uint64_t address = 0;

@@ -52,6 +52,19 @@ class Pool : public std::enable_shared_from_this<Pool> {
   std::uint64_t handle_value = 0;
   bool is_default = false;
 
+  // Names a pool over all processes. An imported one gives out nothing; single allocations of its owner are opened in
+  // it.
+  struct Name {
+    std::uint32_t pid;
+    std::uint32_t number;
+    bool operator==(const Name&) const = default;
+  };
+  [[nodiscard]] Name name() const;
+  [[nodiscard]] bool exportable() const {
+    return !imported && (properties_.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+  }
+  std::optional<Name> imported;  // of the owner's
+
  private:
   // Free bytes, and the point of a stream's work until which they may still be in use.
   struct Free {
@@ -72,6 +85,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   Device& device_;
   const CUmemPoolProps properties_;
+  const std::uint32_t number_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Chunk> chunks_;          // by address
   std::map<std::uint64_t, std::uint64_t> blocks_;  // handed out: address → bytes

@@ -2,6 +2,7 @@
 #include "sim/cuda/capture.h"
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/foreign_memory.h"
 #include "sim/cuda/graph.h"
 #include "sim/cuda/graph_memory.h"
 #include "sim/cuda/memory.h"
@@ -21,7 +22,7 @@ CUresult allocate(const char* symbol, Flavour flavour, CUdeviceptr* out, std::si
                   bool own_pool, CUstream stream_handle) {
   TF_TRY(enter(symbol, "alloc"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(stream_handle, flavour, stream));
+  TF_TRY(find_work_stream(stream_handle, flavour, stream));
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Pool> pool = own_pool ? pools().share(pool_handle) : stream->context().device().current_pool();
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
@@ -41,12 +42,16 @@ CUresult allocate(const char* symbol, Flavour flavour, CUdeviceptr* out, std::si
 CUresult free_async(Flavour flavour, CUdeviceptr address, CUstream stream_handle) {
   TF_TRY(enter("cuMemFreeAsync"));
   Stream* stream = nullptr;
-  TF_TRY(find_stream(stream_handle, flavour, stream));
+  TF_TRY(find_work_stream(stream_handle, flavour, stream));
   if (address == 0) return CUDA_ERROR_INVALID_VALUE;
   if (stream->capturing) return issue(*stream, std::make_shared<const FreeCommand>(FreeCommand{address}));
   const std::lock_guard lock(stream->mutex());
   TF_TRY(check_capture_conflict(*stream));
   const auto allocation = Driver::get().addresses().exact(address);
+  if (allocation && allocation->kind == Allocation::Kind::ipc && allocation->keeper) {  // of an imported pool
+    TF_TRY(stream->synchronize());
+    return close_foreign_memory(address);
+  }
   if (allocation && allocation->kind == Allocation::Kind::device &&
       allocation->context_id != 0) {  // of cuMemAlloc: waits
     TF_TRY(stream->synchronize());
@@ -83,7 +88,7 @@ TF_API(cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps* properties)) 
   if (out == nullptr || properties == nullptr || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
   if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+  if ((properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
     return CUDA_ERROR_NOT_SUPPORTED;  // as the device attribute says
   Device* device = nullptr;
   TF_TRY(find_device(properties->location.id, device));
@@ -150,6 +155,7 @@ TF_API(cuDeviceSetMemPool, (CUdevice ordinal, CUmemoryPool handle)) {
   std::shared_ptr<Pool> pool;
   TF_TRY(find_pool("cuDeviceSetMemPool", handle, pool));
   if (&pool->device() != device) return CUDA_ERROR_INVALID_DEVICE;
+  if (pool->imported) return CUDA_ERROR_INVALID_VALUE;  // gives out nothing
   device->set_current_pool(pool);
   return CUDA_SUCCESS;
 }

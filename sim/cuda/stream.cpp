@@ -1,7 +1,10 @@
 #include "sim/cuda/stream.h"
 
+#include <algorithm>
+
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/green_context.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -72,6 +75,28 @@ void Stream::submit_effect_free(const device::Work& work) {
   push(std::move(join));
 }
 
+void Stream::wait_for(const std::vector<StreamPoint>& points) {
+  auto& timing = context_->timing();
+  Operation join;
+  for (const StreamPoint& point : points) {
+    if (!timing.done(point.ticket)) {
+      device::Work wait;
+      wait.kind = device::WorkKind::wait;
+      wait.after = {timing.id(), point.ticket};
+      submit(wait);
+    }
+    if (!point.need.met()) join.needs.push_back(point.need);
+  }
+  if (!join.needs.empty()) push(std::move(join));
+}
+
+float Stream::width_of(std::uint64_t blocks) const {
+  const float width = context_->device().width_of(blocks);
+  return green ? std::min(width, green->share()) : width;
+}
+
+unsigned Stream::multiprocessors() const { return green ? green->count() : context_->device().engine.sm_count; }
+
 bool Stream::done() { return context_->timing().poll(last()); }
 
 CUresult Stream::synchronize() {
@@ -97,6 +122,12 @@ CUresult Stream::query() {
   return CUDA_ERROR_NOT_READY;
 }
 
+CUresult find_work_stream(CUstream handle, Flavour flavour, Stream*& out) {
+  if (current_context() == nullptr) [[unlikely]]
+    return current_handle() != nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+  return find_stream(handle, flavour, out);
+}
+
 CUresult find_stream(CUstream handle, Flavour flavour, Stream*& out) {
   const auto value = reinterpret_cast<std::uintptr_t>(handle);
   if (value > kStreamPerThread) [[likely]] {
@@ -107,6 +138,12 @@ CUresult find_stream(CUstream handle, Flavour flavour, Stream*& out) {
   if (context == nullptr)
     return current_handle() != nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
   TF_TRY(check_context(*context));
+  if (context->handle() != current_handle()) [[unlikely]] {
+    if (const auto green = green_of(current_handle())) {
+      out = &green->default_stream();
+      return CUDA_SUCCESS;
+    }
+  }
   const bool per_thread = value == kStreamPerThread || (value == 0 && flavour == Flavour::per_thread);
   out = per_thread ? &context->thread_stream() : &context->legacy_stream();
   return CUDA_SUCCESS;

@@ -15,6 +15,13 @@
 namespace tensor_fusion::sim::cuda {
 
 struct Capture;
+class GreenContext;
+
+// A point in a stream's work: for the clock, and for what has to have happened.
+struct StreamPoint {
+  device::Ticket ticket = 0;
+  Need need;
+};
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
@@ -27,6 +34,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Stream& operator=(const Stream&) = delete;
 
   [[nodiscard]] Context& context() const { return *context_; }
+  [[nodiscard]] bool belongs_to(const Context& context) const { return context_.get() == &context; }
   [[nodiscard]] std::recursive_mutex& mutex() const { return context_->lane_mutex(lane_); }
   [[nodiscard]] bool blocking() const { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
   [[nodiscard]] const std::shared_ptr<WorkQueue>& queue() const { return queue_; }
@@ -41,6 +49,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // An item without effect on memory: only timing, unless something earlier must still happen.
   void submit_effect_free(const device::Work& work);
 
+  // Puts the stream behind points of streams of its context.
+  void wait_for(const std::vector<StreamPoint>& points);
+
+  [[nodiscard]] StreamPoint here() const { return {last(), everything()}; }  // with or without the lock
+  // The part of the device's multiprocessors that so many blocks fill, at most the stream's own.
+  [[nodiscard]] float width_of(std::uint64_t blocks) const;
+  [[nodiscard]] unsigned multiprocessors() const;
   [[nodiscard]] bool done();  // advances the clock
   CUresult synchronize();     // sleeps
   CUresult query();
@@ -49,8 +64,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const unsigned flags;
   const int priority;
   const std::uint64_t id;
-  std::uint64_t handle_value = 0;    // 0 for default streams
-  std::shared_ptr<Capture> capture;  // set while recording into a graph, under mutex()
+  std::uint64_t handle_value = 0;       // 0 for default streams
+  std::shared_ptr<GreenContext> green;  // whose multiprocessors it has; null: all. Set before others see the stream
+  std::shared_ptr<Capture> capture;     // set while recording into a graph, under mutex()
   std::atomic<bool> capturing{false};
 
  private:
@@ -63,8 +79,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
 [[nodiscard]] HandleTable<Stream>& streams();
 
+[[nodiscard]] int clamped_priority(int wish);
+
 // What the handle means for the calling thread; INVALID_CONTEXT, INVALID_HANDLE or CONTEXT_IS_DESTROYED otherwise.
 // The context's sticky error comes first.
 CUresult find_stream(CUstream handle, Flavour flavour, Stream*& out);
+// The same for calls that give a stream work: they want a live current context besides.
+CUresult find_work_stream(CUstream handle, Flavour flavour, Stream*& out);
 
 }  // namespace tensor_fusion::sim::cuda

@@ -2,6 +2,7 @@
 #include "sim/cuda/capture.h"
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/green_context.h"
 #include "sim/cuda/pool.h"
 #include "sim/cuda/stream.h"
 
@@ -14,8 +15,9 @@ CUresult create(const char* symbol, CUstream* out, unsigned flags, int priority)
   Context* context = nullptr;
   TF_TRY(enter(symbol, {}, context));
   if (out == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) return CUDA_ERROR_INVALID_VALUE;
-  auto stream = std::make_shared<Stream>(context->shared_from_this(), Stream::Role::created, flags,
-                                         std::clamp(priority, kHighestPriority, kLowestPriority));
+  if (const auto green = current_green()) return green->add_stream(flags, clamped_priority(priority), *out);
+  auto stream =
+      std::make_shared<Stream>(context->shared_from_this(), Stream::Role::created, flags, clamped_priority(priority));
   stream->handle_value = streams().insert(stream);
   if (stream->handle_value == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   context->add_stream(stream);
@@ -41,6 +43,8 @@ CUresult ask(const char* symbol, CUstream handle, Flavour flavour, const void* o
 }
 
 }  // namespace
+
+int clamped_priority(int wish) { return std::clamp(wish, kHighestPriority, kLowestPriority); }
 
 TF_API(cuStreamCreate, (CUstream * out, unsigned flags)) { return create("cuStreamCreate", out, flags, 0); }
 TF_API(cuStreamCreateWithPriority, (CUstream * out, unsigned flags, int priority)) {
@@ -70,14 +74,15 @@ TF_STREAM_API(cuStreamGetId, (CUstream handle, unsigned long long* out), {
 TF_STREAM_API(cuStreamGetCtx, (CUstream handle, CUcontext* out), {
   Stream* stream = nullptr;
   TF_TRY(ask("cuStreamGetCtx", handle, kFlavour, out, stream));
-  *out = stream->context().handle();
+  *out = stream->green ? stream->green->as_context() : stream->context().handle();
   return CUDA_SUCCESS;
 })
 TF_STREAM_API(cuStreamGetCtx_v2, (CUstream handle, CUcontext* out, CUgreenCtx* green), {
   Stream* stream = nullptr;
   TF_TRY(ask("cuStreamGetCtx", handle, kFlavour, out, stream));
-  *out = stream->context().handle();
-  if (green != nullptr) *green = nullptr;
+  // Of a green context's stream only that one is told.
+  *out = stream->green ? nullptr : stream->context().handle();
+  if (green != nullptr) *green = as_handle<CUgreenCtx>(stream->green ? stream->green->handle_value : 0);
   return CUDA_SUCCESS;
 })
 TF_STREAM_API(cuStreamGetDevice, (CUstream handle, CUdevice* out), {

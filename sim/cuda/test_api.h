@@ -2,6 +2,7 @@
 // For this room's tests and benchmarks, which link the driver in: the functions they call. Written apart from the
 // definitions on purpose, as a program's own header would be.
 #include "contract/cuda.h"
+#include "contract/cuda_resource.h"
 
 namespace tensor_fusion::cuda {
 
@@ -175,7 +176,23 @@ CUresult cuCheckpointProcessCheckpoint(int, CUcheckpointCheckpointArgs*);
 CUresult cuCheckpointProcessRestore(int, CUcheckpointRestoreArgs*);
 CUresult cuCheckpointProcessUnlock(int, CUcheckpointUnlockArgs*);
 CUresult cuCheckpointProcessGetState(int, CUprocessState*);
-CUresult cuGreenCtxCreate(void*, void*, CUdevice, unsigned);
+CUresult cuGraphicsUnregisterResource(void*);
+CUresult cuDeviceGetDevResource(CUdevice, CUdevResource*, CUdevResourceType);
+CUresult cuCtxGetDevResource(CUcontext, CUdevResource*, CUdevResourceType);
+CUresult cuGreenCtxGetDevResource(CUgreenCtx, CUdevResource*, CUdevResourceType);
+CUresult cuDevSmResourceSplitByCount(CUdevResource*, unsigned*, const CUdevResource*, CUdevResource*, unsigned,
+                                     unsigned);
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc*, CUdevResource*, unsigned);
+CUresult cuGreenCtxCreate(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned);
+CUresult cuGreenCtxDestroy(CUgreenCtx);
+CUresult cuCtxFromGreenCtx(CUcontext*, CUgreenCtx);
+CUresult cuGreenCtxStreamCreate(CUstream*, CUgreenCtx, unsigned, int);
+CUresult cuGreenCtxRecordEvent(CUgreenCtx, CUevent);
+CUresult cuGreenCtxWaitEvent(CUgreenCtx, CUevent);
+CUresult cuCtxRecordEvent(CUcontext, CUevent);
+CUresult cuCtxWaitEvent(CUcontext, CUevent);
+CUresult cuStreamGetGreenCtx(CUstream, CUgreenCtx*);
+CUresult cuStreamGetCtx(CUstream, CUcontext*);
 CUresult cuMemAdvise_v2(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation);
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr, std::size_t, CUmemLocation, unsigned, CUstream);
 CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, std::uint64_t*, CUgraph*, const CUgraphNode**,
@@ -184,6 +201,34 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*);
 CUresult cuStreamWaitEvent_ptsz(CUstream, CUevent, unsigned);
 CUresult cuUserObjectCreate(CUuserObject*, void*, CUhostFn, unsigned, unsigned);
 CUresult cuGraphRetainUserObject(CUgraph, CUuserObject, unsigned, unsigned);
+CUresult cuGraphAddEmptyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t);
+CUresult cuGraphAddEventRecordNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUevent);
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode, CUgraph*);
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec, CUgraphNode, CUgraph);
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext);
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*, CUcontext);
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS*);
+CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void*);
+CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR*, CUarray);
+CUresult cuMipmappedArrayGetLevel(CUarray*, CUmipmappedArray, unsigned);
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER*);
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER*, CUstream);
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D*, CUstream);
+CUresult cuMemcpyHtoA_v2(CUarray, std::size_t, const void*, std::size_t);
+CUresult cuMemcpyAtoH_v2(void*, CUarray, std::size_t, std::size_t);
+CUresult cuMemcpyBatchAsync_v2(const CUdeviceptr*, const CUdeviceptr*, const std::size_t*, std::size_t,
+                               const CUmemcpyAttributes*, const std::size_t*, std::size_t, CUstream);
+CUresult cuMemcpyBatchAsync(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t, CUmemcpyAttributes*, std::size_t*,
+                            std::size_t, std::size_t*, CUstream);
+CUresult cuMemcpy3DBatchAsync_v2(std::size_t, const CUDA_MEMCPY3D_BATCH_OP*, std::uint64_t, CUstream);
+CUresult cuTexObjectCreate(CUtexObject*, const CUDA_RESOURCE_DESC*, const void*, const void*);
+CUresult cuTexObjectDestroy(CUtexObject);
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC*, CUtexObject);
+CUresult cuTexObjectGetTextureDesc(void*, CUtexObject);
+CUresult cuTexObjectGetResourceViewDesc(void*, CUtexObject);
+CUresult cuSurfObjectCreate(CUsurfObject*, const CUDA_RESOURCE_DESC*);
+CUresult cuSurfObjectDestroy(CUsurfObject);
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC*, CUsurfObject);
 }
 
 }  // namespace tensor_fusion::cuda

@@ -4,20 +4,9 @@
 
 #include "sim/cuda/array.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/texture.h"
 
 namespace tensor_fusion::sim::cuda {
-namespace {
-
-struct TextureObject {
-  static constexpr HandleKind kHandleKind = HandleKind::texture;
-  CUDA_RESOURCE_DESC resource{};
-  std::byte texture[104]{}, view[64 + 48]{};  // of the API's own sizes
-  bool has_view = false;
-};
-struct SurfaceObject {
-  static constexpr HandleKind kHandleKind = HandleKind::surface;
-  CUDA_RESOURCE_DESC resource{};
-};
 
 HandleTable<TextureObject>& textures() {
   static auto* table = new HandleTable<TextureObject>;
@@ -28,14 +17,61 @@ HandleTable<SurfaceObject>& surfaces() {
   return *table;
 }
 
-constexpr int kArrayResource = 0, kLastResource = 3;
+namespace {
+
+enum ResourceType : int { kArrayResource = 0, kMipmapResource = 1, kLinearResource = 2, kPitchResource = 3 };
+
+// The resource's union as memory without an array sees it.
+struct LinearResource {
+  CUdeviceptr address;
+  CUarray_format format;
+  unsigned channels;
+  std::size_t bytes;
+};
+struct PitchResource {
+  CUdeviceptr address;
+  CUarray_format format;
+  unsigned channels;
+  std::size_t width, height, pitch;
+};
+
+constexpr std::uint64_t kTextureAlignment = 512, kPitchAlignment = 32;  // as the device's attributes say
+
+bool reachable(CUdeviceptr address, std::uint64_t bytes) {
+  const auto allocation = Driver::get().addresses().find(address);
+  return allocation != nullptr && bytes != 0 && bytes <= allocation->base + allocation->extent - address;
+}
 
 CUresult check_resource(const CUDA_RESOURCE_DESC* resource) {
-  if (resource == nullptr || resource->resType < 0 || resource->resType > kLastResource || resource->flags != 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (resource->resType == kArrayResource && arrays().find(resource->res.word) == nullptr)
-    return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;
+  if (resource == nullptr || resource->flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  bool good = false;
+  switch (resource->resType) {
+    case kArrayResource:
+      good = arrays().find(resource->res.word) != nullptr;
+      break;
+    case kMipmapResource:
+      good = mipmapped_arrays().find(resource->res.word) != nullptr;
+      break;
+    case kLinearResource: {
+      LinearResource linear;
+      std::memcpy(&linear, &resource->res, sizeof linear);
+      good = element_bytes(linear.format, linear.channels) != 0 && linear.address % kTextureAlignment == 0 &&
+             reachable(linear.address, linear.bytes);
+      break;
+    }
+    case kPitchResource: {
+      PitchResource rows;
+      std::memcpy(&rows, &resource->res, sizeof rows);
+      const std::uint64_t element = element_bytes(rows.format, rows.channels);
+      good = element != 0 && rows.height != 0 && rows.address % kTextureAlignment == 0 &&
+             rows.pitch % kPitchAlignment == 0 && rows.width * element <= rows.pitch &&
+             reachable(rows.address, (rows.height - 1) * rows.pitch + rows.width * element);
+      break;
+    }
+    default:
+      break;
+  }
+  return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Our own form of a tensor map: address first, so that it can be replaced.
@@ -89,6 +125,7 @@ TF_API(cuTexObjectCreate,
   if (out == nullptr || texture == nullptr) return CUDA_ERROR_INVALID_VALUE;
   TF_TRY(check_resource(resource));
   auto object = std::make_shared<TextureObject>();
+  object->context_id = context->id();
   object->resource = *resource;
   std::memcpy(object->texture, texture, sizeof object->texture);
   if (view != nullptr) std::memcpy(object->view, view, sizeof object->view);
@@ -126,7 +163,10 @@ TF_API(cuSurfObjectCreate, (CUsurfObject * out, const CUDA_RESOURCE_DESC* resour
   TF_TRY(enter("cuSurfObjectCreate", {}, context));
   if (out == nullptr || resource == nullptr || resource->resType != kArrayResource) return CUDA_ERROR_INVALID_VALUE;
   TF_TRY(check_resource(resource));
+  if ((arrays().find(resource->res.word)->shape.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0)
+    return CUDA_ERROR_INVALID_VALUE;  // made for textures and copies only
   auto object = std::make_shared<SurfaceObject>();
+  object->context_id = context->id();
   object->resource = *resource;
   *out = surfaces().insert(object);
   return CUDA_SUCCESS;

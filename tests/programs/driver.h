@@ -78,6 +78,10 @@ using namespace ::tensor_fusion::cuda;
   F(cuMemPoolCreate, (CUmemoryPool*, const CUmemPoolProps*))                                                           \
   F(cuMemPoolDestroy, (CUmemoryPool))                                                                                  \
   F(cuMemPoolTrimTo, (CUmemoryPool, std::size_t))                                                                      \
+  F(cuMemPoolExportToShareableHandle, (void*, CUmemoryPool, CUmemAllocationHandleType, unsigned long long))            \
+  F(cuMemPoolImportFromShareableHandle, (CUmemoryPool*, void*, CUmemAllocationHandleType, unsigned long long))         \
+  F(cuMemPoolExportPointer, (CUmemPoolPtrExportData*, CUdeviceptr))                                                    \
+  F(cuMemPoolImportPointer, (CUdeviceptr*, CUmemoryPool, CUmemPoolPtrExportData*))                                     \
   F(cuMemPoolGetAttribute, (CUmemoryPool, CUmemPool_attribute, void*))                                                 \
   F(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void*))                                                 \
   F(cuMemGetAllocationGranularity, (std::size_t*, const CUmemAllocationProp*, CUmemAllocationGranularity_flags))       \

@@ -1,0 +1,261 @@
+// What takes several processes: each role below runs in a fresh process of this very program, on the machine its parent
+// made. A role reports by a byte on the pipe that stands for its standard output; its exit status says how it went.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/cuda/test_context.h"
+#include "sim/device/machine.h"
+#include "sim/device/mig.h"
+
+namespace tensor_fusion::sim::cuda {
+namespace {
+
+constexpr const char* kEndless = R"(
+.version 6.3
+.target sm_70
+.address_size 64
+.visible .entry spin(.param .u64 word)
+{
+  .reg .pred %p<2>;
+  .reg .b64 %rd<3>;
+  .reg .b32 %r<2>;
+  ld.param.u64 %rd1, [word];
+  cvta.to.global.u64 %rd2, %rd1;
+again:
+  ld.volatile.global.u32 %r1, [%rd2];
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 bra again;
+  ret;
+}
+)";
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+class Role {
+ public:
+  Role(const std::string& name, const Variables& variables) {
+    int line[2];
+    EXPECT_EQ(::pipe(line), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(line[1], STDOUT_FILENO);
+      ::close(line[0]);
+      ::setenv(kRole, name.c_str(), 1);
+      for (const auto& [key, value] : variables) ::setenv(key.c_str(), value.c_str(), 1);
+      ::execl("/proc/self/exe", "role", nullptr);
+      ::_exit(127);
+    }
+    ::close(line[1]);
+    out_ = line[0];
+  }
+  ~Role() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      (void)join();
+    }
+    ::close(out_);
+  }
+  Role(const Role&) = delete;
+  Role& operator=(const Role&) = delete;
+  // Until it has said so, or is gone.
+  bool reached() {
+    char byte = 0;
+    while (::read(out_, &byte, 1) == 1)
+      if (byte == kReached) return true;
+    return false;
+  }
+  void kill() { ::kill(pid_, SIGKILL); }
+  int join() {
+    int status = 0;
+    ::waitpid(std::exchange(pid_, 0), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  static constexpr char kReached = '\a';
+  pid_t pid_ = 0;
+  int out_ = -1;
+};
+
+void say_reached() { ASSERT_EQ(::write(STDOUT_FILENO, "\a", 1), 1); }
+
+struct Scratch {
+  Scratch() {
+    char name[] = "/dev/shm/tensor-fusion-roles-XXXXXX";
+    path = ::mkdtemp(name);
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::string path;
+};
+
+// --- the roles
+
+// A context of its own with a kernel that never ends in it.
+void start_spinning(CUcontext& context) {
+  CUmodule code = nullptr;
+  CUfunction spin = nullptr;
+  CUdeviceptr word = 0;
+  ASSERT_OK(cuInit(0));
+  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
+  ASSERT_OK(cuModuleLoadData(&code, kEndless));
+  ASSERT_OK(cuModuleGetFunction(&spin, code, "spin"));
+  ASSERT_OK(cuMemAlloc_v2(&word, 4));
+  ASSERT_OK(cuMemsetD32_v2(word, 0, 1));
+  ASSERT_OK(cuCtxSynchronize());
+  void* params[] = {&word};
+  ASSERT_OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  EXPECT_EQ(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+}
+
+void spins_for_ever() {
+  CUcontext context = nullptr;
+  start_spinning(context);
+  say_reached();
+  EXPECT_OK(cuCtxSynchronize());
+}
+
+void leaves_a_kernel_spinning() {
+  CUcontext context = nullptr;
+  start_spinning(context);
+  EXPECT_OK(cuCtxDestroy_v2(context));  // ends the kernel
+}
+
+void works_and_goes() {
+  CUcontext context = nullptr;
+  CUmodule code = nullptr;
+  CUfunction store = nullptr;
+  CUdeviceptr word = 0;
+  ASSERT_OK(cuInit(0));
+  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
+  ASSERT_OK(cuModuleLoadData(&code, kTestKernels));
+  ASSERT_OK(cuModuleGetFunction(&store, code, "store"));
+  ASSERT_OK(cuMemAlloc_v2(&word, 4));
+  std::uint32_t value = 77, seen = 0;
+  void* params[] = {&word, &value};
+  ASSERT_OK(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  ASSERT_OK(cuMemcpyDtoH_v2(&seen, word, 4));
+  EXPECT_EQ(seen, 77U);
+}
+
+// On an instance of ROLE_SMS multiprocessors and ROLE_MIB of memory: sees that much, can take no more, and keeps it
+// busy.
+void uses_an_instance() {
+  int count = 0, multiprocessors = 0;
+  std::size_t total = 0;
+  ASSERT_OK(cuInit(0));
+  ASSERT_OK(cuDeviceGetCount(&count));
+  EXPECT_EQ(count, 1);
+  ASSERT_OK(cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+  EXPECT_EQ(std::to_string(multiprocessors), ::getenv("ROLE_SMS"));
+  ASSERT_OK(cuDeviceTotalMem_v2(&total, 0));
+  EXPECT_EQ(std::to_string(total >> 20), ::getenv("ROLE_MIB"));
+  CUcontext context = nullptr;
+  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
+  CUdeviceptr most = 0;
+  EXPECT_EQ(cuMemAlloc_v2(&most, total), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_OK(cuMemAlloc_v2(&most, total / 2));
+  CUmodule code = nullptr;
+  CUfunction busy = nullptr;
+  ASSERT_OK(cuModuleLoadData(&code, kTestKernels));
+  ASSERT_OK(cuModuleGetFunction(&busy, code, "tensor_fusion_busy"));
+  CUevent begin = nullptr, end = nullptr;
+  ASSERT_OK(cuEventCreate(&begin, 0));
+  ASSERT_OK(cuEventCreate(&end, 0));
+  std::uint64_t ns = 1'000'000;
+  void* params[] = {&ns};
+  ASSERT_OK(cuLaunchKernel(busy, 1024, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  ASSERT_OK(cuEventRecord(begin, nullptr));
+  for (int i = 0; i < 300; ++i) ASSERT_OK(cuLaunchKernel(busy, 1024, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  ASSERT_OK(cuEventRecord(end, nullptr));
+  say_reached();
+  ASSERT_OK(cuEventSynchronize(end));
+  float ms = 0;
+  ASSERT_OK(cuEventElapsedTime(&ms, begin, end));
+  EXPECT_NEAR(ms, 300.0F, 3.0F);  // whatever the other instance does
+}
+
+// Plays the role that this process was started for, instead of any test.
+class RolePlayer : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    const char* role = ::getenv(kRole);
+    if (role == nullptr) return;
+    const std::map<std::string_view, void (*)()> roles{{"spins_for_ever", spins_for_ever},
+                                                       {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
+                                                       {"works_and_goes", works_and_goes},
+                                                       {"uses_an_instance", uses_an_instance}};
+    roles.at(role)();
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+};
+::testing::Environment* const role_player = ::testing::AddGlobalTestEnvironment(new RolePlayer);
+
+}  // namespace
+
+// --- what they show
+
+TEST(Processes, with_an_endless_kernel_can_be_killed_and_the_card_goes_on) {
+  const Scratch machine;
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path}, {"TENSOR_FUSION_SIM", "h100"}};
+  auto shared = device::Machine::attach({machine.path, "h100", ""});
+  ASSERT_TRUE(shared);
+  Role spinning("spins_for_ever", where);
+  ASSERT_TRUE(spinning.reached());
+  spinning.kill();
+  EXPECT_EQ(spinning.join(), 128 + SIGKILL);
+  const std::uint64_t begin = device::now_ns();
+  EXPECT_EQ(Role("works_and_goes", where).join(), 0);
+  EXPECT_LT(device::now_ns() - begin, 8'000'000'000U);  // not by waiting until the dead one's kernel is given up
+  EXPECT_EQ(Role("leaves_a_kernel_spinning", where).join(), 0);
+}
+
+TEST(Processes, beside_an_endless_kernel_go_on_once_the_card_has_given_it_up) {
+  const Scratch machine;
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path}, {"TENSOR_FUSION_SIM", "h100;stall_ms=300"}};
+  Role spinning("spins_for_ever", where);
+  ASSERT_TRUE(spinning.reached());
+  EXPECT_EQ(Role("works_and_goes", where).join(), 0);
+  EXPECT_EQ(Role("works_and_goes", where).join(), 0);
+}
+
+TEST(Processes, on_two_instances_of_a_card_have_their_own_memory_multiprocessors_and_time) {
+  const Scratch machine;
+  auto shared = device::Machine::attach({machine.path, "a100-40g", ""});
+  ASSERT_TRUE(shared) << shared.error().message;
+  ASSERT_TRUE(device::set_mig(**shared, 0, true));
+  struct Wanted {
+    std::uint32_t profile, slices;
+  };
+  std::vector<std::unique_ptr<Role>> roles;
+  for (const Wanted& wanted : {Wanted{9, 3}, Wanted{14, 2}}) {  // 3g.20gb and 2g.10gb
+    const auto part = device::create_gpu_instance(**shared, 0, wanted.profile);
+    ASSERT_TRUE(part) << part.error().message;
+    const auto compute = device::create_compute_instance(**shared, 0, part->id, wanted.slices);
+    ASSERT_TRUE(compute) << compute.error().message;
+    const auto engine = (*shared)->engine(compute->engine);
+    ASSERT_TRUE(engine);
+    EXPECT_EQ(engine->sm_count, wanted.slices * 14);
+    roles.push_back(std::make_unique<Role>("uses_an_instance",
+                                           Variables{{"TENSOR_FUSION_SIM_DIR", machine.path},
+                                                     {"TENSOR_FUSION_SIM", "a100-40g"},
+                                                     {"CUDA_VISIBLE_DEVICES", engine->uuid},
+                                                     {"ROLE_SMS", std::to_string(engine->sm_count)},
+                                                     {"ROLE_MIB", std::to_string(engine->memory_bytes >> 20)}}));
+  }
+  for (const auto& role : roles) EXPECT_TRUE(role->reached());  // both at once
+  for (const auto& role : roles) EXPECT_EQ(role->join(), 0);
+}
+
+}  // namespace tensor_fusion::sim::cuda
