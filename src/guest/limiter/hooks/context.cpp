@@ -11,7 +11,8 @@ constexpr std::uint64_t kSettleNs = 100'000'000;
 
 std::uint64_t word_of(CUcontext context) { return reinterpret_cast<std::uint64_t>(context); }
 
-// The overhead of a context on this device is not known yet: the hypervisor reads it off the driver's own account.
+// The overhead of a context on this device was not known when it was made: the hypervisor reads it off the driver's own
+// account, now that it has come or gone.
 void ask_for_overhead(Device& device) {
   if (hypervisor_away()) return;
   const std::uint32_t before = device.grant->settled.load(std::memory_order_relaxed);
@@ -48,6 +49,7 @@ void context_gone(CUcontext context) {
   std::size_t array_count = 0;
   std::uint64_t bytes[contract::kMaxDevices] = {};
   bool was_ours = false;
+  bool unbooked = false;
   std::uint32_t home = 0;
   attached->holdings.remove_if([&](const Holding& holding) {
     if (holding.context != word_of(context)) return false;
@@ -63,6 +65,7 @@ void context_gone(CUcontext context) {
     }
     if (holding.kind == Kind::context) {
       was_ours = true;
+      unbooked = holding.bytes == 0;
       home = holding.device;
     }
     const bool array = holding.kind == Kind::array || holding.kind == Kind::mipmap;
@@ -77,6 +80,7 @@ void context_gone(CUcontext context) {
     auto& contexts = attached->devices[home].mine->contexts;
     if (contexts.load(std::memory_order_relaxed) != 0) contexts.fetch_sub(1, std::memory_order_relaxed);
     settle_pools(*attached, &attached->devices[home]);
+    if (unbooked) ask_for_overhead(attached->devices[home]);
   }
   g_fork->epoch.fetch_add(1, std::memory_order_release);
 }

@@ -35,6 +35,14 @@ void fill_devices(Driver& driver) {
     *device = 0;
     return CUDA_SUCCESS;
   };
+  driver.cuCtxGetLimit = [](std::size_t* value, CUlimit limit) {
+    *value = fake().limits[limit];
+    return CUDA_SUCCESS;
+  };
+  driver.cuCtxSetLimit = [](CUlimit limit, std::size_t value) {
+    fake().limits[limit] = value;
+    return CUDA_SUCCESS;
+  };
   driver.cuStreamSynchronize = [](CUstream) {
     ++fake().waits;
     return CUDA_SUCCESS;

@@ -22,6 +22,7 @@ class FakeMemory {
 
   TestSlice slice;
   std::map<CUmemoryPool, std::uint64_t> reserved;  // of every pool
+  std::map<CUlimit, std::size_t> limits;           // of the one context
   std::uint64_t next_handle = 0x100;
   int waits = 0;  // for a stream
   std::vector<int> checkpointed;
