@@ -13,8 +13,9 @@ constexpr std::string_view kGpuHelp =
 constexpr std::array kGlobal{
     Option{"state", '\0', kValue, "FOLDER",
            "the state directory of the hypervisor to talk to (`TENSOR_FUSION_STATE` unless said)", Offer::kFiles},
-    Option{"output", 'o', kValue, "FORMAT", "`table` for people (the default) or `json` for programs", Offer::kWords,
-           "table json"},
+    Option{"output", 'o', kValue, "FORMAT",
+           "`table` for people (the default) or `json` for programs (its keys: `docs/reference/json.md`)",
+           Offer::kWords, "table json"},
     Option{"help", 'h', kFlag, "", "show the help of a command"},
 };
 
@@ -114,13 +115,21 @@ constexpr std::array kCommands{
         "that were not granted cannot be opened. Elsewhere the limiter is loaded through `LD_PRELOAD`, and a notice "
         "says so.",
         kRunOptions, kRunExamples, 1, ~0u, true, Offer::kPrograms},
-    Command{"ps", "[NAME…]", "list slices: their limits and what they use",
-            "Shares are parts of the device's time over the last second, as measured by the hypervisor.", kNoOptions,
-            kNoExamples, 0, ~0u, false, Offer::kSlices},
+    Command{
+        "ps", "[NAME…]", "list slices: their limits and what they use",
+        "COMPUTE and MEMORY are what a slice uses and, after the slash, its limit. `5%/20%-60%` uses 5 % of the card's "
+        "time, is certain of 20 % and gets at most 60 %. Shares are over the last second, as measured by the "
+        "hypervisor. Below the table stand processes that use a GPU without a slice.",
+        kNoOptions, kNoExamples, 0, ~0u, false, Offer::kSlices},
     Command{"top", "[OPTION…]", "watch devices and slices live",
             "Keys: q ends, arrows or j and k choose a slice, s changes the order, p pauses.", kTopOptions, kNoExamples,
             0, 0},
-    Command{"devices", "", "list GPUs: what is free, granted and used", "", kNoOptions, kNoExamples, 0, 0},
+    Command{
+        "devices", "", "list GPUs: what is free, granted and used",
+        "MEMORY is used, of all there is. RESERVED is the memory promised to slices, REQUESTED the compute they are "
+        "certain of, LIMITS the sum of the most they may use, which may pass 100 %. BUSY is how much of the last "
+        "moment the card worked.",
+        kNoOptions, kNoExamples, 0, 0},
     Command{"limit", "NAME [OPTION…]", "change the limits of a running slice",
             "Takes effect at once, without restarting the program. What is left out stays as it is.", kLimitOptions,
             kLimitExamples, 1, 1, false, Offer::kSlices},

@@ -171,7 +171,17 @@ int show_top(const Context& context) {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
     return context.fail(kExitUsage, "`top` needs a terminal; `top --once` prints the table once");
   }
-  auto watched = tui::watch([&] { return take_overview(*client); }, interval_ms);
+  // A hypervisor may be stopped, killed or replaced while somebody looks.
+  const auto take = [&]() -> base::Result<view::Overview> {
+    auto overview = take_overview(*client);
+    if (overview) return overview;
+    auto another = context.connect();
+    if (!another)
+      return base::fail(overview.error().code, overview.error().message + "; this goes on when one runs again");
+    client = std::move(another);
+    return take_overview(*client);
+  };
+  auto watched = tui::watch(take, interval_ms);
   if (!watched) return context.fail(watched.error());
   return kExitOk;
 }
@@ -226,6 +236,8 @@ int show_logs(const Context& context) {
     if (!count) return context.fail(count.error());
     lines = *count;
   }
+  if (context.json() && context.invocation().has("follow"))
+    return context.fail(kExitUsage, "`logs --follow` has no end and so is no JSON; leave out one of the two");
   const auto found = find_log(context, name);
   if (!found) return context.fail(found.error());
   const std::string& path = *found;

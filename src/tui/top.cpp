@@ -92,20 +92,23 @@ std::string_view order_name(view::Order order) {
 void draw(const base::Result<view::Overview>& picture, Screen& screen) {
   ::erase();
   int row = 0;
+  // Where a line below is free, the keys stand there.
   const std::string_view keys = "q quit  s sort  p pause  j/k choose";
+  draw_line(LINES - 1, keys, A_DIM);
   if (!picture) {
-    draw_line(row++, fmt::format("tensor-fusion top   {}", keys), A_BOLD);
+    draw_line(row++, "tensor-fusion top", A_BOLD);
     draw_line(row + 1, picture.error().message, COLOR_PAIR(kBadPair));
     ::refresh();
     return;
   }
   view::Overview overview = *picture;
   view::sort_slices(overview.slices, screen.order);
+  const std::size_t count = overview.slices.slices.size();
   draw_line(row++,
-            fmt::format("tensor-fusion top  {} UTC  {} slices by {}{}   {}", view::time_text(overview.time_ms),
-                        overview.slices.slices.size(), order_name(screen.order), screen.paused ? "  PAUSED" : "", keys),
+            fmt::format("tensor-fusion top  {}{} {} by {}  {} UTC", screen.paused ? "PAUSED  " : "", count,
+                        count == 1 ? "slice" : "slices", order_name(screen.order), view::time_text(overview.time_ms)),
             A_BOLD);
-  const std::string devices = view::device_lines(overview.devices, overview.slices);
+  const std::string devices = view::device_lines(overview.devices, overview.slices, static_cast<std::size_t>(COLS));
   for (const std::string_view line : lines_of(devices)) draw_line(row++, line, A_NORMAL);
   ++row;
   const view::Style style{.colours = false, .width = static_cast<std::size_t>(COLS)};
@@ -114,10 +117,10 @@ void draw(const base::Result<view::Overview>& picture, Screen& screen) {
   // Rows that do not fit are reached by choosing them.
   const std::size_t rows = lines.size() > 1 ? lines.size() - 1 : 0;
   screen.chosen = std::min(screen.chosen, rows == 0 ? 0 : rows - 1);
-  const std::size_t room = LINES > row + 1 ? static_cast<std::size_t>(LINES - row - 1) : 0;
+  const std::size_t room = LINES > row + 2 ? static_cast<std::size_t>(LINES - row - 2) : 0;
   const std::size_t first = screen.chosen >= room && room > 0 ? screen.chosen - room + 1 : 0;
   if (!lines.empty()) draw_line(row++, lines[0], A_DIM | A_BOLD);
-  for (std::size_t i = first; i < rows; ++i) {
+  for (std::size_t i = first; i < rows && row < LINES - 1; ++i) {
     const std::string_view line = lines[i + 1];
     attr_t attributes = i == screen.chosen ? A_REVERSE : A_NORMAL;
     if (line.find("tampered") != line.npos || line.find("unlimited") != line.npos ||

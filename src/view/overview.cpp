@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/quantity.h"
 
@@ -11,6 +12,8 @@ namespace tensor_fusion::view {
 namespace {
 
 constexpr std::size_t kBarWidth = 20;
+constexpr std::size_t kLeastBarWidth = 5;
+constexpr std::size_t kLongestModel = 24;
 
 std::uint32_t used_share(const Slice& slice) {
   std::uint32_t total = 0;
@@ -48,22 +51,49 @@ std::string bar(double part, std::size_t width) {
   return std::string(full, '#') + std::string(width - full, '.');
 }
 
-std::string device_lines(const std::vector<Device>& devices, const SliceList& slices) {
-  std::string out;
+std::string device_lines(const std::vector<Device>& devices, const SliceList& slices, std::size_t width) {
+  struct Line {
+    std::string index, model, busy, memory, health;
+    double busy_part = 0, memory_part = 0;
+  };
+  std::vector<Line> lines;
+  std::size_t longest_memory = 0;
+  std::size_t longest_model = 0;
   for (const Device& device : devices) {
     std::uint32_t used = 0;
     for (const Slice& slice : slices.slices) {
       for (const SliceDevice& part : slice.devices) used += part.uuid == device.uuid ? part.used_share : 0;
     }
     const double busy = device.utilization_percent.value_or(used / 100.0);
-    const double memory = device.memory_bytes == 0 ? 0
-                                                   : static_cast<double>(device.memory_used_bytes) /
-                                                         static_cast<double>(device.memory_bytes);
-    out += fmt::format(
-        "GPU {:<2} {:<24.24} time [{}] {:>3.0f}%  memory [{}] {}{}\n", device.index, printable(device.model),
-        bar(busy / 100, kBarWidth), busy, bar(memory, kBarWidth),
-        memory_text(device.memory_used_bytes, device.memory_bytes),
-        device.healthy ? "" : fmt::format("  {}", device.health.empty() ? "LOST" : printable(device.health)));
+    lines.push_back({.index = fmt::format("GPU {:<2}", device.index),
+                     .model = printable(device.model).substr(0, kLongestModel),
+                     .busy = fmt::format("{:>3.0f}%", busy),
+                     .memory = memory_text(device.memory_used_bytes, device.memory_bytes),
+                     .health = device.healthy ? "" : "  " + (device.health.empty() ? "LOST" : printable(device.health)),
+                     .busy_part = busy / 100,
+                     .memory_part = device.memory_bytes == 0 ? 0
+                                                             : static_cast<double>(device.memory_used_bytes) /
+                                                                   static_cast<double>(device.memory_bytes)});
+    longest_memory = std::max(longest_memory, lines.back().memory.size());
+    longest_model = std::max(longest_model, lines.back().model.size());
+  }
+  const std::size_t without_bars = std::string_view("GPU 00    time [] 100%  memory [] ").size() + longest_memory;
+  const auto bar_width = [&](std::size_t model) {
+    if (width == 0) return kBarWidth;
+    const std::size_t taken = without_bars + model;
+    return width > taken ? std::min((width - taken) / 2, kBarWidth) : 0;
+  };
+  if (bar_width(longest_model) < kLeastBarWidth) longest_model = 0;
+  const std::size_t bars = bar_width(longest_model);
+  std::string out;
+  for (const Line& line : lines) {
+    const std::string model = longest_model == 0 ? "" : fmt::format(" {:<{}} ", line.model, longest_model);
+    if (bars < kLeastBarWidth) {
+      out += fmt::format("{} time {}  memory {}{}\n", line.index, line.busy, line.memory, line.health);
+    } else {
+      out += fmt::format("{}{} time [{}] {}  memory [{}] {}{}\n", line.index, model, bar(line.busy_part, bars),
+                         line.busy, bar(line.memory_part, bars), line.memory, line.health);
+    }
   }
   return out;
 }
@@ -77,7 +107,8 @@ base::Json to_json(const Overview& overview) {
 }
 
 std::string to_text(const Overview& overview, const Style& style) {
-  return device_lines(overview.devices, overview.slices) + "\n" + to_table(overview.slices, overview.time_ms, style);
+  return device_lines(overview.devices, overview.slices, style.width) + "\n" +
+         to_table(overview.slices, overview.time_ms, style);
 }
 
 }  // namespace tensor_fusion::view

@@ -22,6 +22,7 @@ std::string bar(double part, std::size_t width);  // "#####....." ; NaN and beyo
 
 base::Json to_json(const Overview& overview);
 std::string to_text(const Overview& overview, const Style& style);
-std::string device_lines(const std::vector<Device>& devices, const SliceList& slices);
+// A line for each device; bars, then models, give way where `width` (0: no bound) has no room for them.
+std::string device_lines(const std::vector<Device>& devices, const SliceList& slices, std::size_t width);
 
 }  // namespace tensor_fusion::view

@@ -29,12 +29,25 @@ Overview overview() {
 TEST(Overview, shows_devices_with_bars_above_the_slices) {
   EXPECT_EQ(
       to_text(overview(), {}),
-      "GPU 0  NVIDIA H100 80GB HBM3    time [###############.....]  75%  memory [##########..........] 40Gi/80Gi\n"
-      "GPU 1  T4                       time [....................]   0%  memory [....................] 0/15Gi  Xid 79\n"
+      "GPU 0  NVIDIA H100 80GB HBM3  time [###############.....]  75%  memory [##########..........] 40Gi/80Gi\n"
+      "GPU 1  T4                     time [....................]   0%  memory [....................] 0/15Gi  Xid 79\n"
       "\n"
-      "NAME  STATE    GPU  COMPUTE  USED  MEMORY  PROCS  AGE  ALARM  COMMAND\n"
-      "b     running    0      70%   70%     0/-      0   4s  -\n"
-      "a     running    0       0%    5%   1Ki/-      0   3s  -\n");
+      "NAME  STATE    GPU  COMPUTE  MEMORY  PROCS  AGE  ALARM  COMMAND\n"
+      "b     running    0  70%/70%     0/-      0   4s  -\n"
+      "a     running    0    5%/0%   1Ki/-      0   3s  -\n");
+}
+
+TEST(Overview, keeps_its_device_lines_within_the_terminal) {
+  const Overview made = overview();
+  for (const std::size_t width : {200u, 110u, 80u, 60u, 40u}) {
+    const std::string lines = device_lines(made.devices, made.slices, width);
+    const std::string first = lines.substr(0, lines.find('\n'));
+    EXPECT_LE(first.size(), width) << lines;
+    EXPECT_NE(first.find("75%"), std::string::npos) << lines;
+    EXPECT_NE(first.find("40Gi/80Gi"), std::string::npos) << lines;
+    EXPECT_EQ(first.find("H100") != std::string::npos, width >= 80) << lines;
+    EXPECT_EQ(first.find('#') != std::string::npos, width >= 60) << lines;
+  }
 }
 
 TEST(Overview, gives_programs_devices_and_slices_in_one_document) {

@@ -75,6 +75,12 @@ Cell memory_cell(const SliceDevice& device) {
           nearly_full ? Tone::kWarning : Tone::kPlain};
 }
 
+// A measurement: hundredths of a percent would be noise.
+std::string tenths_text(std::uint32_t basis_points) {
+  constexpr std::uint32_t kTenth = 10;
+  return share_text((basis_points + kTenth / 2) / kTenth * kTenth);
+}
+
 Tone state_tone(const std::string& state) {
   if (state == "running") return Tone::kGood;
   if (state == "waiting" || state == "placed" || state == "starting") return Tone::kWarning;
@@ -90,7 +96,11 @@ std::string share_text(std::uint32_t basis_points) {
 
 std::string compute_text(const SliceDevice& device) {
   if (device.request_share == device.limit_share) return share_text(device.limit_share);
-  return fmt::format("{}..{}", share_text(device.request_share), share_text(device.limit_share));
+  return fmt::format("{}-{}", share_text(device.request_share), share_text(device.limit_share));
+}
+
+std::string compute_usage_text(const SliceDevice& device) {
+  return fmt::format("{}/{}", tenths_text(device.used_share), compute_text(device));
 }
 
 std::string age_text(std::uint64_t ms) {
@@ -166,15 +176,15 @@ Json to_json(const SliceList& list) {
 }
 
 std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& style) {
+  const bool alarmed = std::ranges::any_of(list.slices, [](const Slice& slice) { return !slice.alarms.empty(); });
   Table table({{"NAME"},
-               {"STATE"},
+               {"STATE", Align::kLeft, 3},
                {"GPU", Align::kRight},
                {"COMPUTE", Align::kRight},
-               {"USED", Align::kRight},
                {"MEMORY", Align::kRight},
-               {"PROCS", Align::kRight},
-               {"AGE", Align::kRight},
-               {"ALARM"},
+               {"PROCS", Align::kRight, 2},
+               {"AGE", Align::kRight, 1},
+               {"ALARM", Align::kLeft, alarmed ? 0u : 4u},
                {"COMMAND"}});
   for (const Slice& slice : list.slices) {
     const std::string age = age_text(now_ms > slice.created_ms ? now_ms - slice.created_ms : 0);
@@ -183,7 +193,6 @@ std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& s
     if (slice.devices.empty()) {
       table.add({{slice.name},
                  {slice.state, state_tone(slice.state)},
-                 {"-"},
                  {"-"},
                  {"-"},
                  {"-"},
@@ -197,8 +206,7 @@ std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& s
       table.add({{first ? slice.name : ""},
                  {first ? slice.state : "", state_tone(slice.state)},
                  {std::to_string(device.index)},
-                 {compute_text(device)},
-                 {share_text(device.used_share)},
+                 {compute_usage_text(device)},
                  memory_cell(device),
                  {first ? std::to_string(slice.processes.size()) : ""},
                  {first ? age : ""},

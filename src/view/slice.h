@@ -63,7 +63,8 @@ base::Json to_json(const SliceList& list);
 std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& style);
 
 std::string share_text(std::uint32_t basis_points);                            // "30%", "12.5%"
-std::string compute_text(const SliceDevice& device);                           // "30%", "10%..60%"
+std::string compute_text(const SliceDevice& device);                           // "30%", "10%-60%"
+std::string compute_usage_text(const SliceDevice& device);                     // "29.9%/30%", "5%/10%-60%"
 std::string age_text(std::uint64_t ms);                                        // "42s", "3m", "5h", "2d"
 std::string memory_text(std::uint64_t used_bytes, std::uint64_t limit_bytes);  // "1.2Gi/2Gi"
 

@@ -23,14 +23,24 @@ Json reply() {
 
 TEST(SliceList, is_a_table_with_a_row_for_each_device_and_the_strangers_below) {
   EXPECT_EQ(to_table(slice_list_from(reply()), 1042000, {}),
-            "NAME   STATE    GPU    COMPUTE    USED   MEMORY  PROCS  AGE  ALARM                       COMMAND\n"
-            "night  running    0        30%  29.87%  1Gi/2Gi      1  42s  -                           python train.py\n"
-            "                  1  10%..100%      0%    0/2Gi\n"
-            "odd    running    0   0%..100%      0%      0/-      1  52s  tampered,unlimited process  ./x\n"
+            "NAME   STATE    GPU      COMPUTE   MEMORY  PROCS  AGE  ALARM                       COMMAND\n"
+            "night  running    0    29.9%/30%  1Gi/2Gi      1  42s  -                           python train.py\n"
+            "                  1  0%/10%-100%    0/2Gi\n"
+            "odd    running    0   0%/0%-100%      0/-      1  52s  tampered,unlimited process  ./x\n"
             "\n"
             "These processes use a GPU without a slice, so nothing limits them:\n"
             "PID  MEMORY  UUID   COMMAND\n"
             " 77     4Ki  GPU-a  miner\n");
+}
+
+TEST(SliceList, shows_what_matters_where_there_is_little_room) {
+  SliceList calm = slice_list_from(reply());
+  calm.strangers.clear();
+  calm.slices.pop_back();
+  EXPECT_EQ(to_table(calm, 1042000, {.colours = false, .width = 45}),
+            "NAME   GPU      COMPUTE   MEMORY  COMMAND\n"
+            "night    0    29.9%/30%  1Gi/2Gi  python trai\n"
+            "         1  0%/10%-100%    0/2Gi\n");
 }
 
 TEST(SliceList, says_how_to_make_a_slice_when_there_is_none) {

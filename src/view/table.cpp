@@ -8,6 +8,7 @@ namespace tensor_fusion::view {
 namespace {
 
 constexpr std::size_t kGap = 2;
+constexpr std::size_t kLeastLastColumn = 12;  // of the last column, which is cut, so much should be seen
 
 std::string_view escape_of(Tone tone) {
   switch (tone) {
@@ -64,6 +65,22 @@ void Table::add(std::vector<Cell> row) {
   rows_.push_back(std::move(row));
 }
 
+std::vector<bool> Table::columns_that_fit(const std::vector<std::size_t>& widths, std::size_t width) const {
+  std::vector<bool> shown(columns_.size(), true);
+  if (columns_.empty() || width == 0) return shown;
+  while (true) {
+    std::size_t needed = std::min(widths.back(), kLeastLastColumn);
+    std::size_t spare = columns_.size();
+    for (std::size_t i = 0; i + 1 < columns_.size(); ++i) {
+      if (!shown[i]) continue;
+      needed += widths[i] + kGap;
+      if (columns_[i].spare > (spare < columns_.size() ? columns_[spare].spare : 0)) spare = i;
+    }
+    if (needed <= width || spare == columns_.size()) return shown;
+    shown[spare] = false;
+  }
+}
+
 std::string Table::render(const Style& style) const {
   std::vector<std::size_t> widths;
   for (const Column& column : columns_) widths.push_back(columns_of(column.title));
@@ -71,11 +88,13 @@ std::string Table::render(const Style& style) const {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i].text));
   }
 
+  const std::vector<bool> shown = columns_that_fit(widths, style.width);
   std::string out;
   const auto write_row = [&](const std::vector<Cell>& row) {
     std::string line;
     std::size_t used = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
+      if (!shown[i]) continue;
       const bool last = i + 1 == row.size();
       std::string text = row[i].text;
       if (last && style.width > used) text = cut(text, style.width - used);

@@ -1,7 +1,7 @@
 #pragma once
 // A text table: columns as wide as their widest cell, two blanks between, no lines drawn, so that it reads well and
-// `awk` can cut it. A row is bounded to the style's width by cutting the last column only. Control characters in cells
-// become '?', so that a program's name cannot move the cursor. Pure.
+// `awk` can cut it. A row is bounded to the style's width by leaving out columns that may be, then by cutting the last.
+// Control characters in cells become '?', so that a program's name cannot move the cursor. Pure.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -27,6 +27,7 @@ class Table {
   struct Column {
     std::string_view title;
     Align align = Align::kLeft;
+    unsigned spare = 0;  // the highest is left out first where there is no room; 0 stays
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void add(std::vector<Cell> row);  // missing cells are empty, surplus ones are dropped
@@ -34,6 +35,7 @@ class Table {
   std::string render(const Style& style) const;
 
  private:
+  std::vector<bool> columns_that_fit(const std::vector<std::size_t>& widths, std::size_t width) const;
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;
 };

@@ -28,6 +28,15 @@ TEST(Table, cuts_only_the_last_column_to_the_width) {
   EXPECT_EQ(table.render({.colours = false, .width = 14}), "A       COMMAN\nabcdef  python\n");
 }
 
+TEST(Table, leaves_out_spare_columns_before_it_cuts) {
+  Table table({{"A"}, {"SPARE", Align::kLeft, 1}, {"SPARER", Align::kLeft, 2}, {"COMMAND"}});
+  table.add({{"a"}, {"b"}, {"c"}, {"python train.py"}});
+  EXPECT_EQ(table.render({.colours = false, .width = 40}),
+            "A  SPARE  SPARER  COMMAND\na  b      c       python train.py\n");
+  EXPECT_EQ(table.render({.colours = false, .width = 24}), "A  SPARE  COMMAND\na  b      python train.p\n");
+  EXPECT_EQ(table.render({.colours = false, .width = 10}), "A  COMMAND\na  python\n");
+}
+
 TEST(Table, lets_no_control_character_of_a_program_name_reach_the_terminal) {
   Table table({{"A"}});
   table.add({{"evil\x1b[2J\n\x7f"}});

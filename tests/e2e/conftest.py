@@ -99,6 +99,10 @@ class Machine:
     def answers(self):
         return subprocess.run(self.program("ps"), env=self.environment, capture_output=True, stdin=subprocess.DEVNULL).returncode == 0
 
+    def until_logged(self, text):
+        """Awaits it among what the programs of this machine wrote to standard error."""
+        until(f"{text!r} is said", lambda: text in (self.folder / "log").read_text())
+
     def tenant(self, words, *options):
         """A program in a slice: `words` for tenant.py, `options` for `tensor-fusion run`."""
         return self.start(*self.program("run", *options, "--", sys.executable, TENANT, *words))

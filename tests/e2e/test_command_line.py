@@ -1,11 +1,13 @@
 """The command line on a whole machine: names, waiting, limits while running, logs, JSON everywhere, the live table."""
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
-import time
+import termios
 
 import pytest
 
@@ -78,7 +80,7 @@ def test_a_waiting_run_that_is_interrupted_leaves_the_line(machine):
     machine.hypervisor()
     first = sleeper(machine, "--compute", "80%", "--gpu", "0")
     waiting = machine.start(*machine.program("run", "--wait", "--compute", "50%", "--gpu", "0", "--name", "late", "--", "sleep", "60"))
-    time.sleep(0.2)
+    machine.until_logged("waiting in line")
     waiting.kill(signal.SIGINT)
     first.kill()
     until("the first is gone", lambda: not slices(machine))
@@ -164,39 +166,110 @@ def test_a_limit_that_cannot_be_is_refused_and_changes_nothing(machine, limits):
     assert slices(machine)[0]["devices"] == before
 
 
+class Terminal:
+    """`tensor-fusion WORDS` in a terminal of its own; `seen` is what it drew since somebody last looked."""
+
+    def __init__(self, machine, *words, program=None, columns=120, lines=24):
+        self.child, self.fd = pty.fork()
+        if self.child == 0:
+            words = program or machine.program(*words)
+            os.execvpe(words[0], words, {**machine.environment, "TERM": "xterm", "PS1": "% "})
+        self.resize(columns, lines)
+        self.seen = b""
+
+    def resize(self, columns, lines):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read(self):
+        try:
+            if select.select([self.fd], [], [], 0.05)[0]:
+                self.seen += os.read(self.fd, 65536)
+        except OSError:  # the program has ended
+            pass
+        return self.seen
+
+    def draws(self, *words):
+        """Awaits that all of these were drawn, and forgets them."""
+        until(f"{words} are drawn", lambda: all(word in self.read() for word in words))
+        self.seen = b""
+
+    def press(self, keys):
+        os.write(self.fd, keys)
+
+    def end(self):
+        status = until("it ends", lambda: self.read() is not None and (got := os.waitpid(self.child, os.WNOHANG))[0] and got)[1]
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
 def test_top_draws_in_a_terminal_and_gives_it_back(machine):
     machine.hypervisor()
     sleeper(machine, "--vram", "1Gi", "--name", "night")
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execve(machine.program()[0], machine.program("top", "--interval", "0.2"),
-                  {**machine.environment, "TERM": "xterm", "LINES": "24", "COLUMNS": "120"})
-    seen = b""
+    top = Terminal(machine, "top", "--interval", "0.2")
+    top.draws(b"night", b"H100")
+    top.press(b"s")
+    top.draws(b"compute used")
+    top.press(b"jkp")
+    top.draws(b"PAUSED")
+    top.press(b"q")
+    assert top.end() == 0
+    assert b"\x1b[?1049l" in top.seen, "the screen that was there before is shown again"
 
-    def drawn():
-        nonlocal seen
-        if select.select([terminal], [], [], 0.1)[0]:
-            seen += os.read(terminal, 65536)
-        return b"night" in seen and b"H100" in seen
-    until("the table is drawn", drawn)
-    for key in b"sjkp":
-        os.write(terminal, bytes([key]))
-    os.write(terminal, b"q")
-    status = None
 
-    def ended():
-        nonlocal status, seen
-        try:
-            if select.select([terminal], [], [], 0.1)[0]:
-                seen += os.read(terminal, 65536)
-        except OSError:
-            pass
-        pid, status = os.waitpid(child, os.WNOHANG)
-        return pid == child
-    until("q ends it", ended)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert b"\x1b[?1049l" in seen, "the screen that was there before is shown again"
+def test_top_follows_the_size_of_its_terminal(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    top = Terminal(machine, "top", "--interval", "0.2")
+    top.draws(b"night", b"H100", b"[....................]")
+    top.resize(40, 10)
+    top.draws(b"GPU 0  time   0%  memory")
+    top.resize(80, 24)
+    top.draws(b"H100", b"[......]")
+    top.press(b"q")
+    assert top.end() == 0
+
+
+def test_top_goes_on_when_the_hypervisor_comes_back(machine):
+    first = machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    top = Terminal(machine, "top", "--interval", "0.2")
+    top.draws(b"night")
+    first.kill()
+    top.draws(b"when one runs again")
+    machine.hypervisor()
+    top.draws(b"night")
+    top.press(b"q")
+    assert top.end() == 0
+
+
+def test_a_program_in_a_slice_has_the_terminal_and_its_signals(machine):
+    machine.hypervisor()
+    program = 'trap "stty size" WINCH; tty >/dev/null && echo re""ady; while read -r line; do echo "got $line"; done; echo en""ded'
+    shell = Terminal(machine, program=["bash", "--norc", "--noprofile", "-i"], columns=100, lines=30)
+    shell.draws(b"% ")
+    shell.press((" ".join(machine.program("run", "--vram", "1Gi", "--")) + f" bash -c '{program}'\n").encode())
+    shell.draws(b"ready")
+    shell.press(b"hello\n")
+    shell.draws(b"got hello")
+    shell.resize(90, 20)
+    shell.press(b"\n")
+    shell.draws(b"20 90")
+    shell.press(b"\x1a")
+    shell.draws(b"Stopped", b"% ")
+    shell.press(b"fg\n")
+    shell.press(b"again\n")
+    shell.draws(b"got again")
+    shell.press(b"\x04")
+    shell.draws(b"ended", b"% ")
+    shell.press(b"exit 7\n")
+    assert shell.end() == 7
+
+
+def test_a_program_ended_by_a_signal_shows_128_plus_it_to_a_shell(machine):
+    machine.hypervisor()
+    for name, number in (("INT", 2), ("TERM", 15), ("KILL", 9), ("SEGV", 11)):
+        command = " ".join(machine.program("run", "--vram", "1Gi", "--")) + f" sh -c 'kill -{name} $$'"
+        assert subprocess.run(["bash", "-c", f"{command}; exit $?"], env=machine.environment, capture_output=True).returncode == 128 + number
 
 
 def test_top_without_a_terminal_says_what_to_use(machine):
