@@ -32,7 +32,13 @@ int show_version(const Context& context) {
 }
 
 int show_completion(const Context& context) {
-  context.print(completion_for(context.invocation().arguments.front()));
+  const std::string& shell = context.invocation().arguments.front();
+  const std::string script = completion_for(shell);
+  if (context.json()) {
+    context.print_json(base::Json::object({{"shell", shell}, {"script", script}}));
+  } else {
+    context.print(script);
+  }
   return kExitOk;
 }
 
@@ -41,6 +47,8 @@ int show_help(const Context& context) {
     context.print(manual_page());
   } else if (context.invocation().has("markdown")) {
     context.print(reference_page());
+  } else if (context.json()) {
+    context.print_json(help_json());
   } else if (context.invocation().arguments.empty()) {
     context.print(help_text());
   } else {

@@ -146,6 +146,39 @@ std::string help_text(const Command& command) {
   return out;
 }
 
+base::Json help_json() {
+  using base::Json;
+  const auto options_of = [](std::span<const Option> options) {
+    Json rows = Json::array();
+    for (const Option& option : options) {
+      const std::string letter = option.letter == '\0' ? "" : std::string(1, option.letter);
+      rows.push(Json::object({{"name", option.name},
+                              {"letter", letter},
+                              {"value", option.value},
+                              {"repeatable", option.kind == OptionKind::kRepeated},
+                              {"help", option.help}}));
+    }
+    return rows;
+  };
+  Json rows = Json::array();
+  for (const Command& command : commands()) {
+    Json examples = Json::array();
+    for (const Example& example : command.examples)
+      examples.push(Json::object({{"line", example.line}, {"meaning", example.says}}));
+    rows.push(Json::object({{"name", command.name},
+                            {"arguments", command.arguments},
+                            {"summary", command.summary},
+                            {"description", command.text},
+                            {"options", options_of(command.options)},
+                            {"examples", examples}}));
+  }
+  Json codes = Json::array();
+  for (const ExitCodeRow& row : exit_codes()) {
+    codes.push(Json::object({{"code", row.code}, {"of_run", run_exit_code(row.code)}, {"meaning", row.meaning}}));
+  }
+  return Json::object({{"commands", rows}, {"global_options", options_of(global_options())}, {"exit_codes", codes}});
+}
+
 std::string manual_page() {
   std::string out =
       fmt::format(".TH TENSOR\\-FUSION 1 \"\" \"tensor\\-fusion {}\" \"User Commands\"\n", roff(base::kVersion));

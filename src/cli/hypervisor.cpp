@@ -15,6 +15,7 @@ int stop_running(const Context& context) {
   }
   if (!client) return context.fail(client.error());
   if (auto stopped = client->stop(); !stopped) return context.fail(stopped.error());
+  if (context.json()) context.print_json(base::Json::object({{"stopped", true}, {"state", context.state()}}));
   return kExitOk;
 }
 
