@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, until
+from conftest import BUILD, ROOT, Machine, until
 
 # arguments of `run` before the program, what the answer must mention, exit code
 REFUSED = [
@@ -58,9 +58,8 @@ def one_clear_sentence(error, most_lines=1):
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared():
     """One machine with a hypervisor for all that is refused before anything changes."""
-    from conftest import Machine
     folder = pathlib.Path("/dev/shm") / f"e2e-bad-{os.getpid()}"
     folder.mkdir()
     made = Machine(folder)
