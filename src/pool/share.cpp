@@ -7,6 +7,7 @@ namespace tensor_fusion::pool {
 namespace {
 
 constexpr double kLongestLaunchNs = 60e9;  // of estimated time one observation may add
+constexpr double kLongestSavedForNs = 250e6;
 constexpr std::uint64_t kLongestStretchNs = 60'000'000'000;
 constexpr std::uint64_t kClockErrorNs = 2'000'000;       // a marker may seem to lie this far in the future
 constexpr std::size_t kMaxStretches = 512;               // of one tenant not yet settled
@@ -22,7 +23,7 @@ std::uint64_t plus(std::uint64_t time, double delta_ns) {
 double Arbiter::Tenant::weight(const ShareRules& rules) const { return std::max(terms.request, rules.least_request); }
 
 double Arbiter::Tenant::virtual_time(const ShareRules& rules) const {
-  return virtual_offset + (service() + gaps + stay_gap) / weight(rules);
+  return virtual_offset + (service() + gaps) / weight(rules);
 }
 
 Arbiter::Tenant* Arbiter::find(ShareKey key) {
@@ -61,6 +62,7 @@ void Arbiter::change(ShareKey key, ShareTerms terms, std::uint64_t now) {
 
 void Arbiter::remove(ShareKey key, std::uint64_t) {
   if (has_holder_ && holder_ == key) has_holder_ = false;
+  std::erase_if(stays_, [key](const Stay& stay) { return stay.key == key; });
   if (has_draining_ && draining_ == key) has_draining_ = false;
   std::erase_if(tenants_, [key](const Tenant& tenant) { return tenant.key == key; });
 }
@@ -86,21 +88,25 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     const std::uint64_t end = std::min(said.end_ns, now + kClockErrorNs);
     const double estimated = static_cast<double>(std::min(said.estimated_ns, kLongestStretchNs));
     const std::uint64_t start = std::max(said.start_ns, swept_);
+    const double takes = std::min(estimated * tenant.scale, kLongestSavedForNs);
+    tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
     if (said.end_ns <= said.start_ns || start >= end || said.end_ns - said.start_ns > kLongestStretchNs ||
         tenant.stretches.size() >= kMaxStretches) {
-      // Too late, nonsense, or a flood: settled at its estimate.
-      const double settled = std::min(estimated, std::max(0.0, tenant.launched - tenant.settled));
-      tenant.settled += settled;
-      tenant.measured += settled * tenant.scale;
+      settle_at_estimate(tenant, estimated);  // too late, nonsense, or a flood
       continue;
     }
     // What of it lies before the sweep is settled at once, at its estimate.
     const double part = static_cast<double>(end - start) / static_cast<double>(said.end_ns - said.start_ns);
-    const double late = std::min(estimated * (1 - part), std::max(0.0, tenant.launched - tenant.settled));
-    tenant.settled += late;
-    tenant.measured += late * tenant.scale;
-    tenant.stretches.push_back({start, end, estimated * part, 0, part > 0.999});
+    settle_at_estimate(tenant, estimated * (1 - part));
+    tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999});
   }
+}
+
+void Arbiter::settle_at_estimate(Tenant& tenant, double estimated) const {
+  const double settled = std::min(estimated, std::max(0.0, tenant.launched - tenant.settled));
+  tenant.settled += settled;
+  tenant.measured += settled * tenant.scale;
+  tenant.unplaced = std::min(tenant.unplaced + settled * tenant.scale, static_cast<double>(rules_.quantum_ns));
 }
 
 void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t window_ns, std::uint64_t) {
@@ -138,7 +144,9 @@ void Arbiter::accrue(Tenant& tenant, std::uint64_t now) const {
   const double elapsed = static_cast<double>(now - tenant.accrued_at);
   const bool active = tenant.admitted || tenant.claim.blocked > 0 || now < tenant.busy_end + 2 * rules_.idle_ns;
   const double service = tenant.service();
-  const double ceiling = static_cast<double>(active ? rules_.cap_ceiling_waiting_ns : rules_.cap_ceiling_ns);
+  // Who waits behind long work may save up for as long as that takes: it would lose its share to others' stays.
+  const double ceiling = active ? static_cast<double>(rules_.cap_ceiling_waiting_ns) + 2 * longest()
+                                : static_cast<double>(rules_.cap_ceiling_ns);
   // Credit above the ceiling is not taken back when a waiting tenant turns idle: it only stops growing.
   tenant.cap_earned =
       std::max(tenant.cap_earned, std::min(tenant.cap_earned + tenant.terms.limit * elapsed, service + ceiling));
@@ -147,13 +155,26 @@ void Arbiter::accrue(Tenant& tenant, std::uint64_t now) const {
   tenant.accrued_at = now;
 }
 
-// Up to when every tenant's stretches are in.
+double Arbiter::longest() const {
+  double result = 0;
+  for (const Tenant& tenant : tenants_) result = std::max(result, tenant.longest);
+  return result;
+}
+
+// Up to when every tenant's stretches are in. One that should have ended by its author's word, and did not come, is
+// waited for a while only.
 std::uint64_t Arbiter::horizon(std::uint64_t now) const {
   std::uint64_t known = now;
   for (const Tenant& tenant : tenants_) {
-    known = std::min(known, tenant.claim.open_since_ns);
+    const std::uint64_t open = tenant.claim.open_since_ns;
+    if (open >= known) continue;
+    const std::uint64_t expected = std::clamp(tenant.busy_end, open, now);
+    const std::uint64_t wait = tenant.busy_end > now
+                                   ? rules_.marker_wait_most_ns
+                                   : std::min(expected - open + rules_.marker_wait_ns, rules_.marker_wait_most_ns);
+    known = now > open + wait ? std::min(known, now - wait) : open;
   }
-  return now > rules_.marker_wait_ns ? std::max(known, now - rules_.marker_wait_ns) : known;
+  return known;
 }
 
 // Where to stop: as far as all is known, and if that can be had, where no stretch is cut in two.
@@ -174,115 +195,79 @@ std::uint64_t Arbiter::sweep_end(std::uint64_t now) const {
   return known > swept_ + rules_.sweep_most_ns ? known : until;
 }
 
-// Walks the device's timeline from where it stopped. Where one tenant's stretches lie alone, the clock says what it
-// had. Where several overlap, the wall time of every moment is divided so that each stretch gets what it was estimated
-// at as nearly as can be: time and estimates are scaled to each other in turns, and time has the last word.
+// Walks the device's timeline from where it stopped, and charges everybody what the clock says.
 void Arbiter::settle(std::uint64_t now) {
   const std::uint64_t until = sweep_end(now);
-  if (until > swept_) {
-    collect(until);
-    divide();
-    for (std::size_t row = 0; row < rows_.size(); ++row) {
-      Stretch& stretch = *rows_[row].stretch;
-      Tenant& tenant = *rows_[row].tenant;
-      double had = 0;
-      for (std::size_t i = 0; i < columns_.size(); ++i) had += cells_[row * columns_.size() + i];
-      const double part = rows_[row].wall / static_cast<double>(stretch.end - stretch.start);
-      if (!rules_.exact) had = stretch.estimated * tenant.scale * part;
-      stretch.had += had;
-      tenant.measured += had;
-      tenant.settled += std::min(stretch.estimated * part, std::max(0.0, tenant.launched - tenant.settled));
-    }
-    swept_ = until;
-    for (Tenant& tenant : tenants_) {
-      std::erase_if(tenant.stretches, [&](Stretch& stretch) {
-        if (stretch.end > swept_) return false;
-        close(tenant, stretch);
-        return true;
-      });
-    }
-  }
-  for (Tenant& tenant : tenants_) update_stay(tenant, now);
-}
-
-// Columns: pieces of time in which the same stretches run. Rows: stretches. A cell is first filled evenly.
-void Arbiter::collect(std::uint64_t until) {
+  if (until <= swept_) return;
   rows_.clear();
-  columns_.clear();
-  cuts_.clear();
-  cuts_.push_back(swept_);
-  cuts_.push_back(until);
+  division_.begin(swept_, until);
   for (Tenant& tenant : tenants_) {
     for (Stretch& stretch : tenant.stretches) {
-      const std::uint64_t start = std::max(stretch.start, swept_);
-      const std::uint64_t end = std::min(stretch.end, until);
-      if (start >= end) continue;
-      if (start > swept_) cuts_.push_back(start);
-      if (end < until) cuts_.push_back(end);
-      const double wall = static_cast<double>(end - start);
-      const double left = static_cast<double>(stretch.end - start);
+      if (stretch.start >= until || stretch.end <= swept_) continue;
+      const double wall = static_cast<double>(std::min(stretch.end, until) - std::max(stretch.start, swept_));
+      const double left = static_cast<double>(stretch.end - std::max(stretch.start, swept_));
       const double guess = std::max(stretch.estimated * tenant.scale - stretch.had, 0.02 * stretch.estimated);
-      rows_.push_back({&tenant, &stretch, wall, std::max(1.0, guess * wall / left)});
+      rows_.push_back({&tenant, &stretch,
+                       division_.add(tenant.key, stretch.context, stretch.start, stretch.end, guess * wall / left)});
     }
   }
-  std::sort(cuts_.begin(), cuts_.end());
-  cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
-  for (std::size_t i = 1; i < cuts_.size(); ++i) columns_.push_back(static_cast<double>(cuts_[i] - cuts_[i - 1]));
-  cells_.assign(rows_.size() * columns_.size(), 0.0);
-  for (std::size_t row = 0; row < rows_.size(); ++row) {
-    Stretch& stretch = *rows_[row].stretch;
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (stretch.start < cuts_[i + 1] && stretch.end > cuts_[i]) {
-        cells_[row * columns_.size() + i] = columns_[i] * rows_[row].target / rows_[row].wall;
-      }
-    }
-    for (const Row& other : rows_) {
-      const bool apart = other.stretch->start >= stretch.end || other.stretch->end <= stretch.start;
-      if (other.tenant != rows_[row].tenant && !apart) stretch.alone = false;
-    }
+  division_.divide();
+  for (const Row& row : rows_) {
+    Stretch& stretch = *row.stretch;
+    Tenant& tenant = *row.tenant;
+    const double part = division_.wall_ns(row.row) / static_cast<double>(stretch.end - stretch.start);
+    const double had = rules_.exact ? division_.given_ns(row.row) : stretch.estimated * tenant.scale * part;
+    stretch.alone = stretch.alone && division_.alone(row.row);
+    stretch.had += had;
+    tenant.measured += had;
+    tenant.settled += std::min(stretch.estimated * part, std::max(0.0, tenant.launched - tenant.settled));
   }
-}
-
-void Arbiter::divide() {
-  const std::size_t width = columns_.size();
-  // A flood of markers is not worth the turns: its author gets the even division.
-  bool overlaps = false;
-  for (const Row& row : rows_) overlaps = overlaps || !row.stretch->alone;
-  const int turns = !overlaps || cells_.size() > 8192 ? 0 : 12;
-  for (int turn = 0; turn <= turns; ++turn) {
-    if (turn > 0) {
-      for (std::size_t row = 0; row < rows_.size(); ++row) {
-        double sum = 0;
-        for (std::size_t i = 0; i < width; ++i) sum += cells_[row * width + i];
-        const double factor = sum > 0 ? std::clamp(rows_[row].target / sum, 0.05, 20.0) : 0;
-        for (std::size_t i = 0; i < width; ++i) cells_[row * width + i] *= factor;
-      }
-    }
-    for (std::size_t i = 0; i < width; ++i) {
-      double sum = 0;
-      for (std::size_t row = 0; row < rows_.size(); ++row) sum += cells_[row * width + i];
-      if (sum <= 0) continue;
-      for (std::size_t row = 0; row < rows_.size(); ++row) cells_[row * width + i] *= columns_[i] / sum;
-    }
+  charge_idle(until);
+  swept_ = until;
+  for (Tenant& tenant : tenants_) {
+    std::erase_if(tenant.stretches, [&](Stretch& stretch) {
+      if (stretch.end > swept_) return false;
+      close(tenant, stretch);
+      return true;
+    });
   }
 }
 
+// For whom the device was kept while others waited, and was idle, pays for that in virtual time (not in cap credit,
+// which counts device time only).
+void Arbiter::charge_idle(std::uint64_t until) {
+  for (const Stay& stay : stays_) {
+    Tenant* tenant = find(stay.key);
+    if (tenant == nullptr) continue;
+    for (const ShareDivision::Piece& idle : division_.idle()) {
+      const std::uint64_t start = std::max(idle.start_ns, stay.start), end = std::min(idle.end_ns, stay.end);
+      if (start >= end) continue;
+      const double gap = static_cast<double>(end - start);
+      const double explained = std::min(gap, tenant->unplaced);
+      tenant->unplaced -= explained;
+      tenant->gaps += gap - explained;
+    }
+  }
+  std::erase_if(stays_, [until](const Stay& stay) { return stay.end <= until; });
+}
+
+// k: what the clock says for what is estimated. Only where the clock is sure: work that was alone, or so long that
+// equal turns with others tell as well.
 void Arbiter::close(Tenant& tenant, const Stretch& stretch) const {
-  if (!stretch.alone || stretch.estimated < 1000) return;
+  if (stretch.estimated < 1000) return;
+  if (!stretch.alone && stretch.had < static_cast<double>(rules_.drain_limit_ns)) return;
   const double gain = std::min(0.2, stretch.estimated / 50e6);
-  tenant.scale += gain * (stretch.had / stretch.estimated - tenant.scale);
-  tenant.scale = std::clamp(tenant.scale, rules_.scale_least, rules_.scale_most);
+  // A first guess may be off by any factor: it says nothing of the others.
+  const double ratio = std::clamp(stretch.had / stretch.estimated, rules_.scale_least, rules_.scale_most);
+  tenant.scale += gain * (ratio - tenant.scale);
 }
 
-// The device was kept for this tenant from stay_start to stay_end while others waited: what it did not use, it pays in
-// virtual time (not in cap credit, which counts device time only).
-void Arbiter::update_stay(Tenant& tenant, std::uint64_t now) {
-  if (!tenant.stay_contended) return;
-  const std::uint64_t end = tenant.admitted ? now : tenant.stay_end;
-  if (end <= tenant.stay_start) return;
-  const double left = tenant.admitted ? static_cast<double>(outstanding(tenant, now)) : tenant.stay_left;
-  const double wall = static_cast<double>(end - tenant.stay_start);
-  tenant.stay_gap = std::max(0.0, wall - (tenant.service() - left - tenant.stay_service));
+// From now on its stay costs others time.
+void Arbiter::contend(Tenant& holder, std::uint64_t now) {
+  holder.stay_contended = true;
+  holder.stay_start = std::max(holder.stay_start, now);
+  holder.stay_service = holder.service() - static_cast<double>(outstanding(holder, now));
+  stays_.push_back({holder.key, holder.stay_start, kNever});
 }
 
 std::uint64_t Arbiter::quantum(const Tenant& tenant) const {
@@ -299,6 +284,13 @@ std::uint64_t Arbiter::window(const Tenant& tenant, bool contended) const {
   return std::max(window / processes, std::min(window, rules_.window_least_ns));
 }
 
+// How much longer than predicted its work may run before it counts as through. Letting the next in beside a long one
+// would cost both more than a moment of an idle device.
+std::uint64_t Arbiter::overrun(const Tenant& tenant) const {
+  const double longer = tenant.longest > static_cast<double>(rules_.long_ns) ? tenant.longest / 2 : 0;
+  return std::max(rules_.overrun_ns, static_cast<std::uint64_t>(longer));
+}
+
 bool Arbiter::holder_wants(const Tenant& tenant, std::uint64_t now) const {
   if (tenant.claim.blocked > 0) return true;
   const std::uint64_t left = outstanding(tenant, now);
@@ -307,7 +299,7 @@ bool Arbiter::holder_wants(const Tenant& tenant, std::uint64_t now) const {
   if (now < tenant.stay_start + rules_.gap_grace_ns) return true;  // woken, not yet launched
   // Not known to be through: the estimate may be short, or the last holder's tail may be in the way.
   const bool running = tenant.claim.streams > 0 && tenant.claim.gap_ns < rules_.gap_grace_ns;
-  if (running && now < tenant.busy_end + rules_.overrun_ns) return true;
+  if (running && now < tenant.busy_end + overrun(tenant)) return true;
   return tenant.claim.gap_ns < rules_.gap_grace_ns && now < tenant.busy_end + rules_.gap_grace_ns;
 }
 
@@ -341,8 +333,6 @@ bool Arbiter::lags(const Tenant& waiting, const Tenant& holder) const {
 }
 
 void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
-  tenant.gaps += tenant.stay_gap;  // the stay before is settled now, as far as it ever will be
-  tenant.stay_gap = 0;
   tenant.stay_contended = false;
   tenant.admitted = true;
   tenant.woke = false;
@@ -353,7 +343,6 @@ void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
     if (const Tenant* before = find(draining_))
       tenant.stay_start = std::max(now, std::min(before->busy_end, now + rules_.drain_limit_ns));
   }
-  tenant.stay_end = 0;
   tenant.stay_service = tenant.service();
   holder_ = tenant.key;
   has_holder_ = true;
@@ -362,14 +351,12 @@ void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
 
 void Arbiter::dismiss(Tenant& tenant, std::uint64_t now) {
   tenant.admitted = false;
-  tenant.stay_end = now;
-  tenant.stay_left = static_cast<double>(outstanding(tenant, now));
-  tenant.early = tenant.claim.blocked == 0 && tenant.busy_end > now;
+  if (tenant.stay_contended && !stays_.empty()) stays_.back().end = now;
+  tenant.early = tenant.claim.blocked == 0 && tenant.busy_end > now && outstanding(tenant, now) <= rules_.handover_ns;
   has_holder_ = false;
   has_draining_ = true;
   draining_ = tenant.key;
   closing_since_ = now;
-  update_stay(tenant, now);
 }
 
 // Nobody may save up more lag than the wake credit, however long it slept or was held by its cap.
@@ -392,6 +379,8 @@ std::uint64_t Arbiter::decide(std::uint64_t now) {
   for (Tenant& tenant : tenants_) {
     accrue(tenant, now);
     if (tenant.woke) tenant.woke_at = now;
+    // Held by its own cap, it does not wake when that has grown.
+    if (cap_credit(tenant) <= 0) tenant.woke = false;
     const bool wakes = tenant.woke_at != 0 && now < tenant.woke_at + kLatencyMemoryNs;
     latency_present_ =
         latency_present_ || (wakes && (tenant.terms.latency || tenant.claim.gap_ns < rules_.latency_gap_ns));
@@ -425,11 +414,7 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
       if (&tenant == holder || !candidate(tenant, start_idle) || !urgent(tenant, mine)) continue;
       if (pressing == nullptr || tenant.virtual_time(rules_) < pressing->virtual_time(rules_)) pressing = &tenant;
     }
-    if (waiting != nullptr && !mine.stay_contended) {
-      mine.stay_contended = true;
-      mine.stay_start = std::max(mine.stay_start, now);
-      mine.stay_service = mine.service() - static_cast<double>(outstanding(mine, now));
-    }
+    if (waiting != nullptr && !mine.stay_contended) contend(mine, now);
     const double ahead = static_cast<double>(outstanding(mine, now));
     const double headroom = std::max(0.0, static_cast<double>(window(mine, waiting != nullptr)) - ahead);
     const double held = now > mine.stay_start ? static_cast<double>(now - mine.stay_start) : 0;
@@ -447,12 +432,16 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
       dismiss(mine, now);
       return true;
     } else {
+      // Work may turn out longer than told: looked after until it is known to be through, and until the next one rings.
+      const bool working = mine.claim.streams > 0 || now < mine.busy_end + 2 * rules_.idle_ns;
       if (capped(mine) && (wants || ahead > 0)) look(cap_credit(mine) - headroom);
+      if (capped(mine) && working) look(std::max(cap_credit(mine) - headroom, static_cast<double>(rules_.idle_ns)));
       if (waiting != nullptr) {
         if (left > 0) {
           look(left - headroom);
         } else {
-          look((waiting->virtual_time(rules_) - mine.virtual_time(rules_)) * mine.weight(rules_) - headroom);
+          const double behind = (waiting->virtual_time(rules_) - mine.virtual_time(rules_)) * mine.weight(rules_);
+          look(std::max(behind - headroom, static_cast<double>(rules_.idle_ns)));
         }
         if (mine.claim.blocked > 0) {
           // Launching as fast as it may: it rings before it pauses, and if it does not, this is not too late.
@@ -462,7 +451,7 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
           const bool gaps = mine.claim.gap_ns < rules_.gap_grace_ns || end == mine.stay_start;
           const double until = static_cast<double>(end - now);
           const bool running = gaps && mine.claim.streams > 0;
-          look(until + static_cast<double>(running ? rules_.overrun_ns : rules_.gap_grace_ns) * (gaps ? 1.0 : 0.0) -
+          look(until + static_cast<double>(running ? overrun(mine) : rules_.gap_grace_ns) * (gaps ? 1.0 : 0.0) -
                static_cast<double>(rules_.handover_ns) * (gaps ? 0.0 : 1.0));
         }
       }
@@ -478,7 +467,11 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
   if (!has_holder_) {
     Tenant* last = has_draining_ ? find(draining_) : nullptr;
     const std::uint64_t remaining = last != nullptr ? outstanding(*last, now) : 0;
-    const bool ready = remaining <= rules_.handover_ns || now >= closing_since_ + rules_.drain_limit_ns;
+    const bool trusted = last == nullptr || last->claim.streams == 0 || overrun(*last) == rules_.overrun_ns;
+    const std::uint64_t through = trusted ? 0 : last->busy_end + overrun(*last);
+    const std::uint64_t longest_drain =
+        closing_since_ + std::max(rules_.drain_limit_ns, trusted ? 0 : 2 * overrun(*last));
+    const bool ready = (remaining <= rules_.handover_ns && now >= through) || now >= longest_drain;
     // Credit below cap_start is not worth a hand-over: with caps that sum to the whole device the stays would shrink
     // to nothing. A device left idle for a moment gives everybody the credit for longer ones.
     Tenant* next = best_candidate(nullptr, start);
@@ -491,9 +484,11 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
         admit(*next, now);
         return true;
       } else {
-        const double drained = static_cast<double>(remaining - rules_.handover_ns);
-        const double longest = static_cast<double>(closing_since_ + rules_.drain_limit_ns - now);
-        deadline = std::min(deadline, plus(now, std::min(drained, longest)));
+        // One that is waited for does not ring when it is through.
+        const double drained = remaining > rules_.handover_ns ? static_cast<double>(remaining - rules_.handover_ns) : 0;
+        const double longest = static_cast<double>(longest_drain - now);
+        deadline = std::min(
+            deadline, plus(now, std::min(std::max(drained, static_cast<double>(trusted ? 0 : kLeastPollNs)), longest)));
       }
     } else {
       // Nobody may start: leave the last one admitted, so that its next launch costs no round trip; and look again when
@@ -540,7 +535,7 @@ ShareAccount Arbiter::account(ShareKey key) const {
   if (tenant == nullptr) return result;
   result.service_ns = tenant->service();
   result.estimated_ns = tenant->launched * tenant->scale;
-  result.gap_ns = tenant->gaps + tenant->stay_gap;
+  result.gap_ns = tenant->gaps;
   result.virtual_time = tenant->virtual_time(rules_);
   result.cap_credit_ns = cap_credit(*tenant);
   result.scale = tenant->scale;

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "pool/share_division.h"
+
 namespace tensor_fusion::pool {
 
 using ShareKey = std::uint64_t;
@@ -31,6 +33,7 @@ struct ShareRules {
   std::uint64_t drain_limit_ns = 30'000'000;    // ... or after this long: one long kernel must not stop everyone
   std::uint64_t gap_grace_ns = 300'000;         // kept over gaps of this size when the tenant usually has them
   std::uint64_t overrun_ns = 2'000'000;         // work may run this much longer than predicted: one slice of another
+  std::uint64_t long_ns = 40'000'000;           // work this long is not trusted to end as predicted, but waited for
   std::uint64_t idle_ns = 500'000;              // idle for longer and it "woke"
   std::uint64_t cap_ceiling_ns = 10'000'000;    // an idle tenant saves up this much of its limit
   std::uint64_t cap_ceiling_waiting_ns = 40'000'000;  // a waiting one more: others' stays must not cost it its share
@@ -39,7 +42,8 @@ struct ShareRules {
   std::uint64_t priority_ceiling_ns = 50'000'000;     // device time a latency class may take at once
   std::uint64_t lag_ns = 20'000'000;                  // behind by this much: at once
   std::uint64_t wake_credit_ns = 100'000'000;         // of lag kept over idle time
-  std::uint64_t marker_wait_ns = 100'000'000;         // for other tenants' markers, before a stretch counts as alone
+  std::uint64_t marker_wait_ns = 100'000'000;  // for a marker that should have come, before others' count as alone
+  std::uint64_t marker_wait_most_ns = 2'000'000'000;  // ... whatever its author says of when it should
   std::uint64_t sweep_most_ns = 25'000'000;           // longest wait for a moment that cuts no stretch in two
   double scale_least = 0.3, scale_most = 3.0;         // k
   double least_request = 0.01;                        // weight of a tenant without a request
@@ -59,6 +63,7 @@ struct ShareStretch {
   std::uint64_t start_ns = 0;
   std::uint64_t end_ns = 0;
   std::uint64_t estimated_ns = 0;
+  std::uint32_t process = 0;  // of the tenant, by any numbering
 };
 
 // What a tenant says, summed over its processes.
@@ -118,6 +123,7 @@ class Arbiter {
 
  private:
   struct Stretch {
+    std::uint32_t context;
     std::uint64_t start;
     std::uint64_t end;
     double estimated;
@@ -131,20 +137,20 @@ class Arbiter {
     // service = measured + scale * (launched - settled) + extra
     double launched = 0, settled = 0, measured = 0, extra = 0;
     double scale = 1;
-    double gaps = 0;      // of finished stays
-    double stay_gap = 0;  // of the last stay, still being settled
+    double gaps = 0;      // time the device was kept for it, and idle, while others waited
+    double unplaced = 0;  // charged, but no marker says when: may explain idle time
     double virtual_offset = 0;
     double cap_earned = 0, priority_earned = 0;
     std::uint64_t accrued_at = 0;
     std::uint64_t last_used = 0;  // decision at which it last held the device
-    std::uint64_t stay_start = 0, stay_end = 0;
+    std::uint64_t stay_start = 0;
     double stay_service = 0;  // service when the stay began
-    double stay_left = 0;     // outstanding when it ended
     bool stay_contended = false;
     bool admitted = false;
     bool woke = false;
     std::uint64_t busy_end = 0;  // latest end of its work that we know or expect
     std::uint64_t seen_wanted_since = 0;
+    double longest = 0;  // what one of its stretches takes, if it has long ones
     bool early = false;  // dismissed while its last work ran, because it usually pauses then
     std::uint64_t woke_at = 0;
     std::vector<Stretch> stretches;  // not yet settled
@@ -160,18 +166,20 @@ class Arbiter {
   Tenant* find(ShareKey key);
   const Tenant* find(ShareKey key) const;
   void accrue(Tenant& tenant, std::uint64_t now) const;
+  double longest() const;
   std::uint64_t horizon(std::uint64_t now) const;
   std::uint64_t sweep_end(std::uint64_t now) const;
   void settle(std::uint64_t now);
-  void collect(std::uint64_t until);
-  void divide();
+  void charge_idle(std::uint64_t until);
   void close(Tenant& tenant, const Stretch& stretch) const;
-  void update_stay(Tenant& tenant, std::uint64_t now);
+  void settle_at_estimate(Tenant& tenant, double estimated) const;
+  void contend(Tenant& holder, std::uint64_t now);
   double cap_credit(const Tenant& tenant) const;
   double priority_credit(const Tenant& tenant) const;
   std::uint64_t outstanding(const Tenant& tenant, std::uint64_t now) const;
   bool capped(const Tenant& tenant) const { return tenant.terms.limit < 1.0; }
   bool unlimited(const Tenant& tenant) const;
+  std::uint64_t overrun(const Tenant& tenant) const;
   bool holder_wants(const Tenant& tenant, std::uint64_t now) const;
   bool candidate(const Tenant& tenant, double least_credit) const;
   Tenant* best_candidate(const Tenant* except, double least_credit);
@@ -194,16 +202,19 @@ class Arbiter {
   double system_virtual_ = 0;
   bool latency_present_ = false;
   std::uint64_t swept_ = 0;  // the timeline is settled up to here
+  struct Stay {              // of a holder while others waited, not yet settled
+    ShareKey key;
+    std::uint64_t start, end;
+  };
+  std::vector<Stay> stays_;
   // Scratch of settle().
   struct Row {
     Tenant* tenant;
     Stretch* stretch;
-    double wall;    // of it in this sweep
-    double target;  // what it should get by its estimate
+    std::size_t row;
   };
-  std::vector<std::uint64_t> cuts_;
+  ShareDivision division_;
   std::vector<Row> rows_;
-  std::vector<double> columns_, cells_;
 };
 
 }  // namespace tensor_fusion::pool

@@ -193,6 +193,7 @@ struct TenantModel {
   bool present = true;
   ShareGrant grant;
   Time admitted_since = 0;
+  Time own_until = 0;  // while it drains: when the last of its own should be over
   std::vector<std::size_t> processes;
   std::int64_t clock_offset = 0;  // of the host times its markers are placed at
   std::vector<double> windows;    // served per window
@@ -348,6 +349,7 @@ class Machine {
             stretch.start_ns += static_cast<Time>(tenants[i].clock_offset);
             stretch.end_ns += static_cast<Time>(tenants[i].clock_offset);
           }
+          stretch.process = static_cast<std::uint32_t>(p);
           stretches.push_back(stretch);
         }
         process.published.clear();
@@ -361,8 +363,14 @@ class Machine {
       if (!tenants[i].present) continue;
       const ShareGrant before = tenants[i].grant;
       tenants[i].grant = arbiter.grant(i + 1);
+      if (!tenants[i].grant.admitted && before.admitted) {
+        tenants[i].own_until = now;
+        for (const std::size_t p : tenants[i].processes)
+          tenants[i].own_until = std::max(tenants[i].own_until, static_cast<Time>(processes[p].progress));
+      }
       if (tenants[i].grant.admitted && !before.admitted) {
         tenants[i].admitted_since = now;
+        tenants[i].own_until = kNever;
         for (const std::size_t p : tenants[i].processes) wake(p, latency());
       }
     }
@@ -547,9 +555,10 @@ class Machine {
            auto& learned = mine.learned[key];
            const double wall = static_cast<double>(when - *began);
            const bool solo = daemon_alive && tenants[mine.tenant].admitted_since + kMs < *began &&
-                             tenants[mine.tenant].grant.admitted;
+                             *began < tenants[mine.tenant].own_until;
            if (learned.seen < 8 || learned.seen % 32 == 0 || ns > 2 * kMs) {
-             if (solo || learned.ns <= 0 || (daemon_alive && learned.solo_at + kSecond < when)) {
+             const bool stale = learned.solo_at + kSecond < when && tenants[mine.tenant].grant.scale > 1.1;
+             if (solo || learned.ns <= 0 || wall < learned.ns || (daemon_alive && stale)) {
                // Down fast, up slowly: interruptions only ever make a kernel look longer.
                const double sample = learned.ns <= 0 ? wall : std::min(wall, 2 * learned.ns + 10e3);
                const double gain = learned.ns <= 0 ? 1 : sample < learned.ns ? 0.3 : 0.1;
@@ -624,6 +633,12 @@ inline Program batch(Time least = 5 * kMs, Time most = 20 * kMs) {
 }
 inline Program graphs(Time each = 8 * kMs) {
   return [=](std::mt19937_64&) -> Step { return {Step::kLaunch, each, 0, 0}; };
+}
+inline Program long_launches(unsigned depth, Time each = 90 * kMs) {
+  return [=, i = 0u](std::mt19937_64&) mutable -> Step {
+    if (i++ % (depth + 1) == depth) return {Step::kSync, 0, 0, 0};
+    return {Step::kLaunch, each, 0, 0};
+  };
 }
 inline Program sync_each(Time kernel = 1 * kMs, Time think = 80 * kUs) {
   return [=, i = 0u](std::mt19937_64&) mutable -> Step {

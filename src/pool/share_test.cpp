@@ -109,6 +109,66 @@ TEST(Share, divides_a_full_device_by_request_within_two_points_and_windows_withi
   EXPECT_LE(three.p95_error, 4.0);
 }
 
+TEST(Share, divides_a_full_device_by_request_however_many_processes_a_tenant_has) {
+  const Outcome outcome = run({{weight(.25), training(), 4, 25}, {weight(.75), training(), 1, 75}});
+  EXPECT_LE(outcome.mean_error, 1.5);
+  EXPECT_LE(outcome.p95_error, 4.0);
+}
+
+TEST(Share, divides_kernels_longer_than_the_quantum_by_request) {
+  const Outcome outcome = run({{weight(.3), batch(), 1, 30}, {weight(.7), batch(), 1, 70}});
+  EXPECT_LE(outcome.mean_error, 1.5);
+  EXPECT_LE(outcome.p95_error, 4.0);
+}
+
+// One launch is worth nine points of a window of a second: the mean is what can be held.
+TEST(Share, holds_launches_far_longer_than_a_stay) {
+  for (const unsigned depth : {1u, 10u}) {
+    const Outcome capped = run({{cap(.3), long_launches(depth)}, {cap(.7), long_launches(depth)}});
+    EXPECT_LE(capped.mean_error, 1.5) << depth;
+    EXPECT_GE(capped.busy, 96.0) << depth;
+    const Outcome weighted =
+        run({{weight(.3), long_launches(depth), 1, 30}, {weight(.7), long_launches(depth), 1, 70}});
+    EXPECT_LE(weighted.mean_error, 2.0) << depth;
+  }
+  EXPECT_LE(run({{cap(.3), long_launches(1)}, {cap(.7), training()}}).mean_error, 1.5);
+}
+
+TEST(Share, holds_a_tenant_that_is_alone_and_waits_for_each_of_its_long_launches) {
+  EXPECT_NEAR(run({{cap(.3), long_launches(1)}}).mean[0], 30, 1.5);
+}
+
+TEST(Share, wakes_up_no_more_often_than_there_is_something_to_decide) {
+  Machine machine;
+  machine.add_tenant(cap(.3), long_launches(10));
+  machine.add_tenant(cap(.7), long_launches(10));
+  machine.run_until(5 * kSecond);
+  const std::uint64_t before = machine.passes;
+  machine.run_until(10 * kSecond);
+  EXPECT_LE(machine.passes - before, 5 * 150u);
+}
+
+TEST(Share, charges_a_stay_for_the_time_the_device_was_idle_and_for_no_other) {
+  Arbiter arbiter;
+  arbiter.add(1, weight(.5), 0);
+  arbiter.add(2, weight(.5), 0);
+  const auto blocked = [](std::uint64_t launched) { return ShareClaim{.launched_ns = launched, .blocked = 1}; };
+  arbiter.observe(1, blocked(0), {}, kMs);
+  arbiter.observe(2, blocked(0), {}, kMs);
+  arbiter.decide(kMs);
+  ASSERT_TRUE(arbiter.grant(1).admitted);
+  arbiter.decide(kMs + 1);  // 2 waits from here on
+  // The other's tail runs for 1 ms of the stay, then it has 2 ms, and 1 ms nobody works.
+  const std::vector<ShareStretch> tail = {{kMs, 2 * kMs, kMs}};
+  const std::vector<ShareStretch> mine = {{2 * kMs, 4 * kMs, 2 * kMs}};
+  arbiter.observe(2, blocked(kMs), tail, 5 * kMs);
+  arbiter.observe(1, blocked(2 * kMs), mine, 5 * kMs);
+  arbiter.decide(5 * kMs);
+  EXPECT_NEAR(arbiter.account(1).gap_ns, 1e6, 2);
+  EXPECT_NEAR(arbiter.account(1).service_ns, 2e6, 2);
+  EXPECT_EQ(arbiter.account(2).gap_ns, 0);
+}
+
 TEST(Share, holds_every_limit_between_five_and_ninety_five) {
   for (double share = .05; share < 1; share += .15) {
     const Outcome outcome = run({{cap(share), training()}, {cap(1 - share), training()}});
@@ -445,9 +505,12 @@ TEST(ShareLiar, a_tenant_that_claims_nothing_pays_for_holding_the_device) {
   for (Time now = kMs; now < 2 * kSecond; now += 200 * kUs) {
     // The liar is always blocked and never launches; the other works whenever it may.
     arbiter.observe(1, {.wanted_since_ns = kMs, .gap_ns = 0, .blocked = 1}, {}, now);
-    const bool mine = arbiter.grant(2).admitted;
-    if (mine) honest += 200 * kUs;
-    arbiter.observe(2, {.launched_ns = honest, .progress_ns = mine ? now + kMs : now, .blocked = 1}, {}, now);
+    std::vector<ShareStretch> said;
+    if (arbiter.grant(2).admitted) {
+      honest += 200 * kUs;
+      said.push_back({now - 200 * kUs, now, 200 * kUs});
+    }
+    arbiter.observe(2, {.launched_ns = honest, .progress_ns = now, .blocked = 1}, said, now);
     arbiter.decide(now);
     for (ShareKey key : {ShareKey{1}, ShareKey{2}}) held[key - 1] += arbiter.grant(key).admitted ? 200 * kUs : 0;
   }

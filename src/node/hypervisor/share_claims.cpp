@@ -24,8 +24,8 @@ void ShareClaims::markers(const contract::ClaimProcessDevice& row, Slot& slot,
   }
   for (; slot.markers < written; ++slot.markers) {
     const contract::Marker& marker = row.markers[slot.markers % contract::kMarkers];
-    stretches.push_back(
-        {marker.start_ns.load(kRelaxed), marker.end_ns.load(kRelaxed), marker.estimated_ns.load(kRelaxed)});
+    stretches.push_back({marker.start_ns.load(kRelaxed), marker.end_ns.load(kRelaxed),
+                         marker.estimated_ns.load(kRelaxed), static_cast<std::uint32_t>(&slot - slots_.data())});
   }
 }
 
