@@ -34,6 +34,8 @@ constexpr std::uint64_t kDefaultInterval_ms = 1000;
 constexpr double kShortestInterval_s = 0.2;
 constexpr double kLongestInterval_s = 60;
 constexpr int kLogPollMs = 500;
+constexpr std::uint64_t kFirstDevicesMs = 20'000;  // a real card without a persistence daemon takes seconds
+constexpr int kFirstDevicesPollMs = 20;
 
 // Without a hypervisor there are no slices: that is an answer, not an error.
 base::Result<view::SliceList> read_slices(const Context& context) {
@@ -47,10 +49,20 @@ base::Result<view::SliceList> read_slices(const Context& context) {
   return view::slice_list_from(*reply);
 }
 
+// A hypervisor that has just been started has not seen its devices yet: "none" would be wrong.
 base::Result<std::vector<view::Device>> read_devices(hypervisor::Client& client) {
-  auto reply = client.devices();
-  if (!reply) return std::unexpected(reply.error());
-  return view::devices_from(*reply);
+  const std::uint64_t begin_ms = system::wall_ms();
+  while (true) {
+    auto reply = client.devices();
+    if (!reply) return std::unexpected(reply.error());
+    auto devices = view::devices_from(*reply);
+    const base::Json& provider = (*reply)["provider"];
+    const bool settled = (*reply)["known"].as_bool(true) || provider["restarts"].as_uint() > 0;
+    if (devices.empty() && settled && !provider["trouble"].as_string().empty())
+      return base::fail(ErrorCode::kNoDevice, "there is no GPU to share here: " + provider["trouble"].as_string());
+    if (!devices.empty() || settled || system::wall_ms() - begin_ms > kFirstDevicesMs) return devices;
+    ::poll(nullptr, 0, kFirstDevicesPollMs);
+  }
 }
 
 base::Result<view::Overview> take_overview(hypervisor::Client& client) {

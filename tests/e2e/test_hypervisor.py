@@ -56,3 +56,11 @@ def test_the_programs_exit_code_is_passed_on(machine):
     machine.hypervisor()
     for code in (0, 1, 7, 118):
         machine.cli("run", "--vram", "1Gi", "--", "/bin/sh", "-c", f"exit {code}", code=code)
+
+
+def test_the_first_look_at_a_machine_shows_its_cards(machine):
+    """A hypervisor that had just been started did not know its devices yet, and `devices` said that there were none."""
+    for attempt in range(5):
+        machine.environment["TENSOR_FUSION_STATE"] = str(machine.folder / f"state{attempt}")
+        assert len(machine.shown("devices" if attempt % 2 else "top")["devices"]) == 2
+        machine.cli("hypervisor", "--stop")

@@ -289,6 +289,7 @@ void Desk::list(ConnectionId connection, const system::Peer&, const Json&) {
 void Desk::list_devices(ConnectionId connection, const system::Peer&, const Json&) {
   parts_.meter.read_metrics([this, connection] {
     server_->send(connection, ok().set("devices", devices_json(parts_.devices, parts_.tenants))
+                                  .set("known", parts_.devices.known())
                                   .set("provider", provider_json(parts_.provider)));
   });
 }
