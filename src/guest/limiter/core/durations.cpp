@@ -13,9 +13,12 @@ constexpr std::uint64_t kLongestNs = 4'000'000'000;
 
 constinit Durations g_durations{};
 
-void Duration::learn(std::uint64_t measured_ns, bool alone, std::uint64_t now_ns) {
+void Duration::learn(std::uint64_t measured_ns, Measured how, std::uint64_t now_ns) {
   const std::uint32_t taken = samples.load(kRelaxed);
-  if (taken != 0 && !alone && alone_ns.load(kRelaxed) + kStaleNs > now_ns) {
+  // Others can only make it look longer: what looks shorter than expected tells, whoever else was there.
+  const bool alone = how == Measured::alone || (taken != 0 && measured_ns < estimated_ns.load(kRelaxed));
+  const bool wanted = how == Measured::wanting && alone_ns.load(kRelaxed) + kStaleNs <= now_ns;
+  if (taken != 0 && !alone && !wanted) {
     next_sample_ns.store(now_ns + kSampleEveryNs / 10, kRelaxed);
     return;
   }

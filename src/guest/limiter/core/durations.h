@@ -7,6 +7,12 @@
 
 namespace tensor_fusion::guest::limiter {
 
+enum class Measured {
+  alone,      // nothing else was on the device
+  disturbed,  // others may have been
+  wanting,    // the same, but what is known is too short
+};
+
 struct Duration {
   std::atomic<std::uint64_t> key;             // 0 = free
   std::atomic<std::uint32_t> estimated_ns;    // what a launch is charged; a guess until `samples`
@@ -20,7 +26,7 @@ struct Duration {
   bool settled() const { return samples.load(std::memory_order_relaxed) >= kSettled; }
   bool known() const { return samples.load(std::memory_order_relaxed) != 0; }
   // One measurement. Interruptions only ever make work look longer, so a shorter one counts more than a longer one.
-  void learn(std::uint64_t measured_ns, bool alone, std::uint64_t now_ns);
+  void learn(std::uint64_t measured_ns, Measured how, std::uint64_t now_ns);
 };
 
 inline constexpr std::uint32_t kFirstGuessNs = 100'000;  // of a kernel never seen

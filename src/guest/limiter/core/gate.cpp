@@ -18,8 +18,11 @@ constexpr std::uint64_t kLeastLeaseNs = 50'000;
 constexpr std::uint64_t kPollEveryNs = 200'000;
 constexpr std::uint64_t kIdleNs = 500'000;            // idle for longer, and the hypervisor is told of the next launch
 constexpr std::uint64_t kUnknownWaitNs = 20'000'000;  // for the first measurement of a function
-constexpr std::uint64_t kGraceNs = 300'000;           // pauses shorter than this are not worth a bell
-constexpr std::uint64_t kSettleInNs = 1'000'000;      // after an admission, the tail of the one before may still run
+constexpr std::uint64_t kUnknownPendingNs = 2'000'000'000;  // ... that a marker in flight will tell
+constexpr std::uint64_t kGraceNs = 300'000;                 // pauses shorter than this are not worth a bell
+constexpr std::uint64_t kAdmitted = UINT64_MAX;             // Alone::until_ns meanwhile
+constexpr std::uint32_t kTooShortScale = 72'000;            // of estimates: a tenth more than they say
+constexpr std::uint64_t kSettleInNs = 1'000'000;  // after an admission, the tail of the one before may still run
 
 // What one thread may still launch on one stream without asking. Charged when it is folded.
 struct Lease {
@@ -66,7 +69,7 @@ struct State {
   std::uint64_t progress_ns = 0;  // when that will be over
   std::uint64_t last_end_ns = 0;
   std::uint64_t polled_ns = 0;
-  std::uint64_t admitted_since_ns = 0;
+  Alone alone;
   std::uint64_t gap_ns = 0;
   std::uint32_t waiting = 0;  // threads at the gate
 };
@@ -94,12 +97,6 @@ std::uint64_t scaled(const Device& device, std::uint64_t estimated) {
   return scale == 0 ? estimated : (estimated * scale) >> 16;
 }
 
-// From now on work that starts is this tenant's alone; 0 while it is not.
-std::uint64_t alone_since(const State& state) {
-  if (state.admitted_since_ns == 0 || state.admitted_since_ns == kNeverAlone) return state.admitted_since_ns;
-  return state.admitted_since_ns + kSettleInNs;
-}
-
 void expect(State& state, const Device& device, std::uint64_t now) {
   if (state.timeline.idle() && state.pending_ns < kMostLeaseNs * kLeases) {
     // Only leases are open: nothing is known to run.
@@ -124,7 +121,8 @@ void poll(State& state, const Device& device, std::uint64_t now) {
   state.polled_ns = now;
   if (g_captures.load(kRelaxed) != 0) return;
   Settled settled;
-  state.timeline.poll(now, alone_since(state), settled, *device.mine);
+  state.alone.too_short = device.grant->estimate_scale.load(kRelaxed) > kTooShortScale;
+  state.timeline.poll(now, state.alone, settled, *device.mine);
   absorb(state, device, settled, now);
 }
 
@@ -145,6 +143,7 @@ void fold(State& state, const Device& device, Lease& lease) {
     state.pending_ns -= lease.left_ns < state.pending_ns ? lease.left_ns : state.pending_ns;
     const std::uint64_t back = scaled(device, lease.left_ns);
     state.progress_ns -= back < state.progress_ns ? back : state.progress_ns;
+    if (lease.record != nullptr && lease.record->leases > 0) --lease.record->leases;
     if (lease.launches > 0) {
       state.bucket.charge(scaled(device, used));
       device.mine->launched_ns.fetch_add(used, kRelaxed);
@@ -225,7 +224,7 @@ bool away(const Device& device, std::uint64_t now) {
 Verdict judge(State& state, const Device& device, const StreamRecord* record, const Duration& duration,
               std::uint64_t began, std::uint64_t now, std::uint32_t gate) {
   if (away(device, now)) {
-    state.admitted_since_ns = kNeverAlone;
+    state.alone.decided = false;
     const std::uint64_t wait = state.bucket.wait_ns(device, now);
     return {wait == 0, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
   }
@@ -233,13 +232,21 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
   const bool pending = state.timeline.any_pending();
   const std::uint64_t ahead = state.progress_ns > now ? state.progress_ns - now : 0;
   if ((gate & contract::kGateAdmitted) == 0) {
-    state.admitted_since_ns = 0;
+    // What is outstanding is still alone: the next tenant is let in as it ends.
+    if (!state.alone.decided) {
+      state.alone = {};
+    } else if (state.alone.until_ns == kAdmitted) {
+      state.alone.until_ns = now + ahead;
+    }
+    state.alone.decided = true;
     const std::uint64_t look = pending ? (ahead < 100'000 ? 200'000 : ahead + 100'000) : kLongestWaitNs;
     return {false, (gate & contract::kGateKnown) == 0, look < kLongestWaitNs ? look : kLongestWaitNs};
   }
-  if (state.admitted_since_ns == 0 || state.admitted_since_ns == kNeverAlone) state.admitted_since_ns = now;
-  if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + kUnknownWaitNs)
-    return {false, false, 200'000};  // one at a time until the first has told what it costs
+  if (!state.alone.decided || state.alone.until_ns != kAdmitted) state.alone = {now + kSettleInNs, kAdmitted, true};
+  // One at a time until the first has told what it costs; if a marker is to tell, it is waited for.
+  const std::uint64_t unknown_wait = pending ? kUnknownPendingNs : kUnknownWaitNs;
+  if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + unknown_wait)
+    return {false, false, 200'000};
   const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
   if (ahead < window || (record != nullptr && record->count == 0 && record->unmarked_ns == 0)) return {true, false, 0};
   const std::uint64_t keep = window / 8 * 5;
@@ -314,7 +321,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   if (record != nullptr && !quiet) {
     if (record->unmarked_ns > 0 && (alone || record->unmarked_ns >= kMarkEveryNs)) state.timeline.mark(*record, now);
     Settled settled;
-    state.timeline.open(*record, now, alone_since(state), settled, *device.mine);
+    state.timeline.open(*record, now, state.alone, settled, *device.mine);
     absorb(state, device, settled, now);
   }
   // A quarter of what the window still has: many threads get small leases, one alone looks rarely.
@@ -323,7 +330,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   std::uint64_t granted = window > ahead ? (window - ahead) / 4 : 0;
   if (granted < kLeastLeaseNs) granted = kLeastLeaseNs;
   if (granted > kMostLeaseNs) granted = kMostLeaseNs;
-  if (!alone && granted >= estimated && t_place != 0) {
+  if (record != nullptr && !alone && granted >= estimated && t_place != 0) {
     lease.stream = stream;
     lease.device = &device;
     lease.context = t_current.context;
@@ -334,6 +341,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     lease.own = own;
     lease.only = &duration;
     lease.record = record;
+    ++record->leases;
   } else {
     granted = estimated;
     duration.launched.fetch_add(1, kRelaxed);
@@ -348,7 +356,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     }
   }
   if (state.pending_ns == 0 && state.last_end_ns < now) state.last_end_ns = now;
-  state.pending_ns += granted;
+  if (record != nullptr) state.pending_ns += granted;  // else no marker will ever say that it is over
   state.progress_ns = (state.progress_ns > now ? state.progress_ns : now) + scaled(device, granted);
   if (record != nullptr) record->expected_end_ns = state.progress_ns;
   tell(state, device);
@@ -458,7 +466,7 @@ void stream_destroyed(Device& device, CUstream stream) {
   fold_all(state, device);
   const std::uint64_t now = os::monotonic_ns();
   Settled settled;
-  state.timeline.forget_stream(reinterpret_cast<CUcontext>(t_current.context), stream, settled, *device.mine);
+  state.timeline.forget_stream(stream, settled, *device.mine);
   absorb(state, device, settled, now);
   tell(state, device);
 }
@@ -501,7 +509,8 @@ void forked() {
     state.timeline.clear();
     state.bucket = Bucket{};
     state.pending_ns = state.progress_ns = state.last_end_ns = state.polled_ns = 0;
-    state.admitted_since_ns = state.gap_ns = 0;
+    state.alone = Alone{};
+    state.gap_ns = 0;
     state.waiting = 0;
   }
   g_durations.clear();

@@ -12,21 +12,29 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "guest/limiter/core/attachment.h"
 #include "guest/limiter/core/driver.h"
+#include "guest/limiter/core/durations.h"
 #include "guest/limiter/core/os.h"
+#include "guest/limiter/core/timeline.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kContext = 0xc0;
+
+thread_local std::vector<std::uint64_t> t_pushed;  // contexts, over the one that is current by itself
 
 // One device, one context; kernels of one stream in order, streams beside each other.
 struct FakeGpu {
   std::mutex mutex;
   std::map<CUstream, std::uint64_t> end_of;
   std::map<CUevent, std::uint64_t> time_of;
+  std::map<CUevent, std::uint64_t> context_of;       // of an event: what was current when it was made
+  std::map<CUstream, std::uint64_t> stream_context;  // of streams that are not of the usual one
   std::uintptr_t next_event = 0x1000;
   unsigned records = 0, queries = 0;
   bool capturing = false;
@@ -49,11 +57,35 @@ CUresult event_create(CUevent* event, unsigned) {
   FakeGpu& gpu = FakeGpu::get();
   const std::lock_guard lock(gpu.mutex);
   *event = reinterpret_cast<CUevent>(gpu.next_event++);
+  gpu.context_of[*event] = t_pushed.empty() ? t_current.context : t_pushed.back();
+  return CUDA_SUCCESS;
+}
+std::uint64_t context_of(FakeGpu& gpu, CUstream stream) {
+  const auto found = gpu.stream_context.find(stream);
+  return found == gpu.stream_context.end() ? kContext : found->second;
+}
+CUresult stream_context(CUstream stream, CUcontext* context) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  *context = reinterpret_cast<CUcontext>(context_of(gpu, stream));
+  return CUDA_SUCCESS;
+}
+CUresult push_context(CUcontext context) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  t_pushed.push_back(reinterpret_cast<std::uint64_t>(context));
+  return CUDA_SUCCESS;
+}
+CUresult pop_context(CUcontext*) {
+  FakeGpu& gpu = FakeGpu::get();
+  const std::lock_guard lock(gpu.mutex);
+  t_pushed.pop_back();
   return CUDA_SUCCESS;
 }
 CUresult event_record(CUevent event, CUstream stream) {
   FakeGpu& gpu = FakeGpu::get();
   const std::lock_guard lock(gpu.mutex);
+  if (gpu.context_of[event] != context_of(gpu, stream)) return CUDA_ERROR_INVALID_HANDLE;
   ++gpu.records;
   gpu.time_of[event] = std::max(gpu.end_of[plain(stream)], os::monotonic_ns());
   return CUDA_SUCCESS;
@@ -90,6 +122,7 @@ class Gate : public ::testing::Test {
     FakeGpu& gpu = FakeGpu::get();
     gpu.end_of.clear();
     gpu.time_of.clear();
+    gpu.stream_context.clear();
     gpu.records = gpu.queries = 0;
     gpu.capturing = false;
     g_driver.cuEventCreate = event_create;
@@ -97,6 +130,9 @@ class Gate : public ::testing::Test {
     g_driver.cuEventQuery = event_query;
     g_driver.cuEventElapsedTime = event_elapsed;
     g_driver.cuStreamQuery = stream_query;
+    g_driver.cuStreamGetCtx = stream_context;
+    g_driver.cuCtxPushCurrent_v2 = push_context;
+    g_driver.cuCtxPopCurrent_v2 = pop_context;
     g_driver.cuStreamIsCapturing = is_capturing;
     g_driver.cuStreamIsCapturing_ptsz = is_capturing;
     g_driver.cuGraphGetNodes = graph_nodes;
@@ -111,7 +147,7 @@ class Gate : public ::testing::Test {
     granted().estimate_scale = 1 << 16;
     granted().fallback_share = 3000;
     granted().gate = contract::kGateAdmitted | contract::kGateKnown;
-    t_current.context = 0xc0;
+    t_current.context = kContext;
     beat();
   }
   ~Gate() override {
@@ -164,7 +200,7 @@ TEST_F(Gate, charges_what_a_thread_launched_that_ended_without_a_sync) {
   teach(0xf0, 100'000);
   const std::uint64_t launches = claimed().launches;
   std::thread([&] {
-    t_current.context = 0xc0;
+    t_current.context = kContext;
     for (int i = 0; i < 3; ++i) launch(0xf0, 100'000);
   }).join();
   ASSERT_LT(claimed().launches.load(), launches + 3) << "it had no lease";
@@ -180,7 +216,7 @@ TEST_F(Gate, waits_for_no_thread_that_a_fork_left_behind) {
   // A fork while another thread is in the gate: its lock comes along, the thread does not.
   std::atomic<bool> stop{false};
   std::thread busy([&] {
-    t_current.context = 0xc0;
+    t_current.context = kContext;
     while (!stop.load()) gate::after_sync(device_, nullptr, true, false);
   });
   for (int i = 0; i < 200; ++i) {
@@ -240,7 +276,7 @@ TEST_F(Gate, holds_a_launch_until_it_is_admitted_and_tells_that_it_waits) {
   granted().gate = 0;
   std::atomic<bool> passed{false};
   std::thread thread([&] {
-    t_current.context = 0xc0;
+    t_current.context = kContext;
     launch(0xf0, 10'000);
     passed = true;
   });
@@ -261,6 +297,77 @@ TEST_F(Gate, sends_one_launch_of_an_unknown_function_at_a_time) {
   launch(0xabc0, 6 * kMs);
   EXPECT_GE(since_ms(from), 5.0) << "the second waits for the first measurement";
   sync();
+}
+
+TEST_F(Gate, waits_for_the_first_measurement_of_a_launch_however_long_it_takes) {
+  const auto exec = reinterpret_cast<CUgraphExec>(0xe1);
+  gate::graph_instantiated(device_, exec, nullptr);
+  const auto launch_graph = [&] {
+    gate::Token token = gate::before_graph_launch(device_, exec, nullptr, false);
+    FakeGpu::get().run(plain(nullptr), 60 * kMs);
+    if (token.word[0] != 0) gate::after_launch(token, CUDA_SUCCESS);
+  };
+  const std::uint64_t from = os::monotonic_ns();
+  launch_graph();
+  launch_graph();
+  EXPECT_GE(since_ms(from), 55.0);
+  sync();
+  gate::graph_destroyed(exec);
+}
+
+TEST_F(Gate, tells_of_work_on_a_lease_before_it_is_counted) {
+  teach(0xf0, 20'000);
+  sync();
+  ASSERT_EQ(claimed().open_since_ns.load(), 0u);
+  const std::uint64_t launches = claimed().launches;
+  launch(0xf0, 20'000);
+  ASSERT_EQ(claimed().launches.load(), launches) << "it was on no lease";
+  EXPECT_NE(claimed().open_since_ns.load(), 0u) << "a marker is to come that starts before now";
+  sync();
+  EXPECT_EQ(claimed().open_since_ns.load(), 0u);
+}
+
+TEST_F(Gate, believes_a_shorter_measurement_whoever_else_was_on_the_device) {
+  Duration duration{};
+  duration.estimated_ns = 100'000;
+  for (std::uint64_t n = 1; n <= 20; ++n) duration.learn(8 * kMs, Measured::alone, n * kMs);
+  const std::uint32_t long_one = duration.estimated_ns;
+  duration.learn(4 * kMs, Measured::disturbed, 30 * kMs);
+  EXPECT_LT(duration.estimated_ns.load(), long_one);
+}
+
+TEST_F(Gate, believes_a_longer_measurement_beside_others_only_when_told_that_estimates_are_short) {
+  Duration duration{};
+  duration.estimated_ns = 100'000;
+  for (std::uint64_t n = 1; n <= 20; ++n) duration.learn(4 * kMs, Measured::alone, n * kMs);
+  const std::uint32_t known = duration.estimated_ns;
+  for (std::uint64_t n = 1; n <= 20; ++n) duration.learn(9 * kMs, Measured::disturbed, n * 2'000 * kMs);
+  EXPECT_EQ(duration.estimated_ns.load(), known);
+  for (std::uint64_t n = 21; n <= 60; ++n) duration.learn(9 * kMs, Measured::wanting, n * 2'000 * kMs);
+  EXPECT_GT(duration.estimated_ns.load(), known * 3 / 2);
+}
+
+TEST_F(Gate, marks_a_stream_of_another_context_than_the_current_one) {
+  const auto stream = reinterpret_cast<CUstream>(0x9000);
+  FakeGpu::get().stream_context[stream] = 0xd0;
+  const std::uint64_t before = measured();
+  for (int i = 0; i < 12; ++i) {
+    launch(0xf7, 300'000, stream);
+    sync(stream);
+  }
+  EXPECT_NEAR(static_cast<double>(measured() - before), 12 * 300e3, 0.5e6);
+  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(0xd0));
+  EXPECT_EQ(claimed().streams.load(), 0u);
+}
+
+TEST_F(Gate, holds_no_work_of_streams_it_cannot_follow_to_be_outstanding_for_ever) {
+  teach(0xf0, 200'000);
+  for (std::uintptr_t i = 0; i < 2 * Timeline::kStreams; ++i)
+    launch(0xf0, 200'000, reinterpret_cast<CUstream>(0x10000 + 0x100 * i));
+  for (std::uintptr_t i = 0; i < 2 * Timeline::kStreams; ++i)
+    gate::stream_destroyed(device_, reinterpret_cast<CUstream>(0x10000 + 0x100 * i));
+  sync();
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load());
 }
 
 TEST_F(Gate, never_holds_a_launch_in_capture_and_makes_no_driver_call_then) {
@@ -322,7 +429,7 @@ TEST_F(Gate, counts_launches_of_many_threads_and_loses_none) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
-      t_current.context = 0xc0;
+      t_current.context = kContext;
       const auto stream = reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(0x5000 + 0x100 * t));
       for (int i = 0; i < 20'000; ++i) launch(0xf0, 0, stream);
       gate::before_sync(device_, stream, false, false);
@@ -339,7 +446,7 @@ TEST_F(Gate, forgets_streams_and_contexts_that_are_gone) {
   gate::stream_destroyed(device_, stream);
   EXPECT_EQ(claimed().streams.load(), 0u);
   launch(0xf1, 3 * kMs);
-  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(0xc0));
+  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(kContext));
   EXPECT_EQ(claimed().streams.load(), 0u);
   EXPECT_EQ(claimed().open_since_ns.load(), 0u);
 }

@@ -48,8 +48,14 @@ Timeline::Clock* Timeline::clock_of(CUcontext context) {
 CUevent Timeline::take_event(Clock& clock) {
   if (clock.free_count > 0) return clock.events[--clock.free_count];
   if (clock.made == kEvents) return nullptr;
+  // The launching thread may have another context current than that of the stream: an event is of the current one.
+  const bool pushed =
+      driver().cuCtxPushCurrent_v2 != nullptr && driver().cuCtxPushCurrent_v2(clock.context) == CUDA_SUCCESS;
   CUevent event = nullptr;
-  if (driver().cuEventCreate(&event, 0) != CUDA_SUCCESS) return nullptr;
+  const CUresult created = driver().cuEventCreate(&event, 0);
+  CUcontext popped = nullptr;
+  if (pushed) driver().cuCtxPopCurrent_v2(&popped);
+  if (created != CUDA_SUCCESS) return nullptr;
   ++clock.made;
   return event;
 }
@@ -62,18 +68,26 @@ StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, 
   std::uint64_t handle = reinterpret_cast<std::uint64_t>(stream);
   if (handle == 0) handle = own ? kPerThread : kLegacy;
   if (handle != kPerThread) thread = 0;
-  if (last_ != nullptr && last_->handle == handle && last_->context == context && last_->thread == thread) return last_;
+  // The two special handles mean the current context; others belong to one, whichever is current.
+  const bool named = handle > kPerThread;
+  const auto same = [&](const StreamRecord& record) {
+    return record.handle == handle && (named || record.context == context) && record.thread == thread;
+  };
+  if (last_ != nullptr && same(*last_)) return last_;
   StreamRecord* free = nullptr;
   for (std::uint32_t i = 0; i < stream_high_; ++i) {
     StreamRecord& record = streams_[i];
-    if (record.handle == handle && record.context == context && record.thread == thread) return last_ = &record;
+    if (same(record)) return last_ = &record;
     if (record.handle == 0 && free == nullptr) free = &record;
   }
   if (free == nullptr && stream_high_ < kStreams) free = &streams_[stream_high_++];
   if (free == nullptr) return nullptr;
+  CUcontext owner = context;
+  if (named && driver().cuStreamGetCtx != nullptr && driver().cuStreamGetCtx(stream, &owner) != CUDA_SUCCESS)
+    owner = context;
   *free = StreamRecord{};
   free->handle = handle;
-  free->context = context;
+  free->context = owner;
   free->thread = thread;
   return last_ = free;
 }
@@ -89,13 +103,12 @@ void Timeline::settle_unmarked(StreamRecord& stream, Settled& settled, contract:
   stream.mixed = false;
 }
 
-void Timeline::forget_stream(CUcontext context, CUstream stream, Settled& settled,
-                             contract::ClaimProcessDevice& claim) {
+void Timeline::forget_stream(CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim) {
   const auto handle = reinterpret_cast<std::uint64_t>(stream);
   last_ = nullptr;
   for (std::uint32_t i = 0; i < stream_high_; ++i) {
     StreamRecord& record = streams_[i];
-    if (record.handle == handle && (context == nullptr || record.context == context)) forget(record, settled, claim);
+    if (record.handle == handle) forget(record, settled, claim);
   }
 }
 
@@ -135,13 +148,13 @@ void Timeline::clear() {
   last_ = nullptr;
 }
 
-void Timeline::open(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+void Timeline::open(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim) {
-  if (stream.count > 0 && stream.unmarked_ns == 0) poll(stream, now, alone_since, settled, claim);
+  if (stream.count > 0 && stream.unmarked_ns == 0) poll(stream, now, alone, settled, claim);
   if (stream.open && stream.count == 0 && stream.unmarked_ns == 0) stream.open = false;  // it has run dry
   if (stream.open && stream.unmarked_ns > 0 && stream.expected_end_ns < now &&
       driver().cuStreamQuery(reinterpret_cast<CUstream>(stream.handle)) == CUDA_SUCCESS) {
-    poll(stream, now, alone_since, settled, claim);
+    poll(stream, now, alone, settled, claim);
     settle_unmarked(stream, settled, claim);
     stream.open = false;
   }
@@ -247,8 +260,8 @@ void Timeline::rebase(Clock& clock, StreamRecord& stream, std::uint64_t now) {
   }
 }
 
-void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, std::uint64_t alone_since,
-                            Settled& settled, contract::ClaimProcessDevice& claim) {
+void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
+                            contract::ClaimProcessDevice& claim) {
   PendingMarker& marker = stream.pending[stream.first];
   std::int64_t start = stream.start_gpu_ns;
   std::int64_t end = 0;
@@ -284,29 +297,30 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   stream.open_since_ns = host_end;
   publish(claim, host_start, host_end, marker.estimated_ns);
   if (marker.only != nullptr && marker.launches > 0) {
-    const bool alone = alone_since != 0 && host_start > alone_since && active_streams() <= 1;
+    const Measured how = alone.covers(host_start) && active_streams() <= 1 ? Measured::alone
+                         : alone.too_short                                 ? Measured::wanting
+                                                                           : Measured::disturbed;
     // While nobody keeps the device to one tenant, clocks tell what the others do: what was learned stands.
-    if (alone_since != kNeverAlone || !marker.only->known()) marker.only->learn(wall / marker.launches, alone, now);
+    if (alone.decided || !marker.only->known()) marker.only->learn(wall / marker.launches, how, now);
   }
 }
 
-void Timeline::poll(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+void Timeline::poll(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim) {
   if (stream.count == 0) return;
   Clock* clock = clock_of(stream.context);
   if (clock == nullptr || !clock->has_base) return;
   bool any = false;
   while (stream.count > 0 && driver().cuEventQuery(stream.pending[stream.first].end) == CUDA_SUCCESS) {
-    settle_front(stream, *clock, now, alone_since, settled, claim);
+    settle_front(stream, *clock, now, alone, settled, claim);
     any = true;
   }
   if (any) rebase(*clock, stream, now);
 }
 
-void Timeline::poll(std::uint64_t now, std::uint64_t alone_since, Settled& settled,
-                    contract::ClaimProcessDevice& claim) {
+void Timeline::poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim) {
   if (pending_ == 0) return;
-  for (std::uint32_t i = 0; i < stream_high_; ++i) poll(streams_[i], now, alone_since, settled, claim);
+  for (std::uint32_t i = 0; i < stream_high_; ++i) poll(streams_[i], now, alone, settled, claim);
 }
 
 std::uint32_t Timeline::active_streams() const {
@@ -320,7 +334,8 @@ std::uint64_t Timeline::open_since() const {
   std::uint64_t since = UINT64_MAX;
   for (std::uint32_t i = 0; i < stream_high_; ++i) {
     const StreamRecord& stream = streams_[i];
-    if ((stream.count > 0 || stream.unmarked_ns > 0) && stream.open_since_ns < since) since = stream.open_since_ns;
+    const bool to_come = stream.count > 0 || stream.unmarked_ns > 0 || (stream.leases > 0 && stream.open);
+    if (to_come && stream.open_since_ns < since) since = stream.open_since_ns;
   }
   return since == UINT64_MAX ? 0 : since;
 }

@@ -1,7 +1,7 @@
 #pragma once
 // The markers of one device: pairs of events around stretches of work, read back as device time and placed on the
 // host's clock. Streams, events and contexts live in tables of fixed size; what does not fit is known by its estimate
-// alone. Every call is made under the gate's lock of the device, with the stream's context current where it records.
+// alone. Every call is made under the gate's lock of the device, whatever context is current.
 // Calls the driver through driver(), never in capture.
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,16 @@ namespace tensor_fusion::guest::limiter {
 
 inline constexpr std::uint64_t kMarkEveryNs = 400'000;  // of estimated work
 
-inline constexpr std::uint64_t kNeverAlone = UINT64_MAX;  // `alone_since` while no hypervisor decides
+// When only this tenant's work was on the device.
+struct Alone {
+  std::uint64_t since_ns = 0;  // 0: not yet
+  std::uint64_t until_ns = 0;
+  bool decided = false;    // by a hypervisor; else nobody keeps the device to one tenant
+  bool too_short = false;  // so are the estimates, by what the hypervisor measured: longer samples are welcome
+  bool covers(std::uint64_t start_ns) const {
+    return decided && since_ns != 0 && start_ns > since_ns && start_ns < until_ns;
+  }
+};
 
 // One stretch between two events, not yet known to have ended.
 struct PendingMarker {
@@ -40,6 +49,7 @@ struct StreamRecord {
   bool start_known = false;
   std::uint64_t unmarked_ns = 0;  // estimated work behind the last marker
   std::uint32_t unmarked_launches = 0;
+  std::uint32_t leases = 0;  // that threads have on it: what they launched is not yet counted in
   Duration* only = nullptr;
   bool mixed = false;
   std::uint64_t expected_end_ns = 0;
@@ -62,22 +72,22 @@ class Timeline {
   static constexpr std::size_t kEvents = 96;  // of one context
 
   StreamRecord* stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread);
-  void forget_stream(CUcontext context, CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim);
+  void forget_stream(CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim);
   void forget_thread(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim);  // it has ended
   void forget_context(CUcontext context);
   void clear();
 
   // Before work goes to the stream: makes sure an event stands before it.
-  void open(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+  void open(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
             contract::ClaimProcessDevice& claim);
   void add(StreamRecord& stream, std::uint64_t estimated_ns, Duration* only, std::uint32_t launches);
   // Puts a marker behind the work so far.
   void mark(StreamRecord& stream, std::uint64_t now);
   // ... on every stream that the calling thread can reach with this context current.
   void mark_all(CUcontext context, std::uint64_t thread, std::uint64_t now);
-  // Reads what has ended. `alone_since` : work that began after this was not disturbed by other tenants.
-  void poll(std::uint64_t now, std::uint64_t alone_since, Settled& settled, contract::ClaimProcessDevice& claim);
-  void poll(StreamRecord& stream, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+  // Reads what has ended.
+  void poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim);
+  void poll(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
             contract::ClaimProcessDevice& claim);
 
   bool any_pending() const { return pending_ > 0; }
@@ -100,7 +110,7 @@ class Timeline {
   Clock* clock_of(CUcontext context);
   CUevent take_event(Clock& clock);
   static void give_event(Clock& clock, CUevent event);
-  void settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, std::uint64_t alone_since, Settled& settled,
+  void settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim);
   void forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim);
   void settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim);
