@@ -141,8 +141,9 @@ def test_a_program_whose_copy_broke_off(shared, folder):
     ("cc", ["-static"], "statically linked"),
     ("cc", ["-static-pie"], "statically linked"),
     ("musl-gcc", [], "musl"),
+    ("musl-gcc", ["-static"], "statically linked"),
     ("aarch64-linux-gnu-gcc", [], "another processor"),
-], ids=["static", "static-pie", "musl", "arm64"])
+], ids=["static", "static-pie", "musl", "musl-static", "arm64"])
 def test_a_program_into_which_the_limiter_cannot_be_loaded(shared, folder, compiler, flags, mentioned):
     if not shutil.which(compiler):
         pytest.skip(f"there is no {compiler} here")
@@ -157,6 +158,23 @@ def test_a_program_into_which_the_limiter_cannot_be_loaded(shared, folder, compi
     if flags:
         output, error = shared.cli("run", "--allow-unlimited", "--", folder / "program")
         assert output == "started\n" and "not limited" in error
+
+
+# No C library for 32 bits is needed to make such a program: it only has to start.
+@pytest.mark.parametrize("flags", [["-static"], ["-fpie", "-pie", "-Wl,--dynamic-linker=/lib/ld-linux.so.2"]],
+                         ids=["static", "dynamic"])
+def test_a_program_of_32_bits(shared, folder, flags):
+    if os.uname().machine != "x86_64" or not shutil.which("cc"):
+        pytest.skip("needs cc on x86-64")
+    (folder / "program.c").write_text('void _start(void) { __asm__("movl $1, %eax; xorl %ebx, %ebx; int $0x80"); }\n')
+    made = subprocess.run(["cc", "-m32", "-nostdlib", "-nostartfiles", *flags, "-o", folder / "program",
+                           folder / "program.c"], capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"cc makes no 32-bit programs here: {made.stderr.strip().splitlines()[-1]}")
+    assert (folder / "program").read_bytes()[4] == 1  # ELFCLASS32
+    output, error = shared.cli("run", "--", folder / "program", code=121)
+    assert "32-bit" in error and output == ""
+    one_clear_sentence(error)
 
 
 @pytest.mark.parametrize("library,mentioned", [
