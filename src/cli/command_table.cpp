@@ -161,7 +161,7 @@ constexpr std::array kExitCodes{
     ExitCodeRow{kExitUsage, "the command line, or a value in it, means nothing; nothing was done", false},
     ExitCodeRow{10, "the slice would fit this machine, but not now (`run --wait` waits)", true},
     ExitCodeRow{11, "the request can never be met here: it is larger than the card", true},
-    ExitCodeRow{12, "no slice of that name, or nothing was kept for it", true},
+    ExitCodeRow{12, "no slice (or benchmark) of that name, or nothing was kept for it", true},
     ExitCodeRow{13, "a slice of that name exists already", true},
     ExitCodeRow{14, "another hypervisor already runs on this state directory", true},
     ExitCodeRow{15, "not allowed: another user's slice or hypervisor, or a file that may not be opened", true},
@@ -182,7 +182,8 @@ constexpr std::array kVariables{
     Variable{"TENSOR_FUSION_STATE",
              "where the hypervisor keeps its state and its socket, for a hypervisor beside the machine's own"},
     Variable{"TENSOR_FUSION_LIMITER", "the limiter library to use instead of the one installed with this program"},
-    Variable{"TENSOR_FUSION_SIM", "the simulated machine to use, such as `2xh100`; kept for the program"},
+    Variable{"TENSOR_FUSION_SIM",
+             "the simulated machine to use: `2xh100`, `h100,2xt4` or the path of a YAML file; kept for the program"},
     Variable{"TENSOR_FUSION_SLICE", "set by `run` where it cannot make a mount namespace: the slice's directory"},
     Variable{"NO_COLOR", "no colours, when set to anything"},
 };

@@ -55,13 +55,22 @@ Finding examine_library(const std::string& name, const char* file, const std::st
   return good(name, file);
 }
 
-Finding examine_management() {
+// What to do without a driver: a build folder has the simulated one beside this program.
+std::string driver_advice(const Context& context) {
+  const auto folder = std::filesystem::path(context.program_folder() + "/../sim").lexically_normal().string();
+  if (!system::exists(folder + "/libcuda.so.1")) return "install the GPU's driver";
+  return fmt::format(
+      "install the GPU's driver; or use the simulated GPU: export TENSOR_FUSION_SIM={} LD_LIBRARY_PATH={}",
+      environment("TENSOR_FUSION_SIM").value_or("2xh100"), folder);
+}
+
+Finding examine_management(const Context& context) {
   const auto started = check_driver();
   if (!started) {
     return bad("NVML", started.error(),
-               environment("TENSOR_FUSION_SIM")
+               environment("TENSOR_FUSION_SIM") && started.error().find("TENSOR_FUSION_SIM") != std::string::npos
                    ? "correct the simulated machine's TENSOR_FUSION_SIM, or unset it for the real GPU"
-                   : "make `nvidia-smi` work first");
+                   : driver_advice(context));
   }
   return good("NVML", "starts");
 }
@@ -251,9 +260,8 @@ Finding examine_program(const Context& context, const std::string& name) {
 
 std::vector<Finding> examine(const Context& context) {
   std::vector<Finding> findings;
-  findings.push_back(examine_library("driver", "libcuda.so.1",
-                                     "install the GPU's driver, or put the simulated one on LD_LIBRARY_PATH"));
-  findings.push_back(examine_management());
+  findings.push_back(examine_library("driver", "libcuda.so.1", driver_advice(context)));
+  findings.push_back(examine_management(context));
   findings.push_back(examine_device_files());
   findings.push_back(examine_limiter(context));
   findings.push_back(examine_namespaces());
