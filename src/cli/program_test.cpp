@@ -153,6 +153,18 @@ TEST_F(ProgramTest, refuses_a_glibc_older_than_the_limiter_needs) {
   EXPECT_NE(refused.message.find("needs 2.999"), std::string::npos) << refused.message;
 }
 
+TEST_F(ProgramTest, looks_at_the_c_library_that_a_program_brings) {
+  fs::create_directory(folder_ / "lib");
+  const std::string loader = write("lib/ld-linux.so.2", "a loader");
+  write("lib/libc.so.6", std::string("x\0GLIBC_2.2.5\0GLIBC_2.12\0", 25));
+  const auto refused = refusal(write("old", elf(loader)), {.through_file = true, .limiter_needs_glibc = 17});
+  EXPECT_EQ(refused.exit_code, kExitCannotLimit);
+  EXPECT_NE(refused.message.find("runs on glibc 2.12, and the limiter needs 2.17"), std::string::npos)
+      << refused.message;
+  auto program = find_program(write("newer", elf(loader)), "");
+  EXPECT_TRUE(check_limitable(*program, {.through_file = true, .limiter_needs_glibc = 12}));
+}
+
 TEST_F(ProgramTest, refuses_set_user_id_programs_only_where_the_environment_alone_loads_the_limiter) {
   const std::string path = write("suid", elf(own_loader()), 04755);
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make a program of another user";

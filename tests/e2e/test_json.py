@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -95,3 +96,26 @@ def test_a_command_line_that_is_no_utf8_is_shown_all_the_same(machine):
     finally:
         odd.kill()
         odd.wait()
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_bench_gives_the_last_line_of_each_and_fails_with_any(machine, status):
+    for folder in ("bin", "bench"):
+        (machine.folder / folder).mkdir()
+    shutil.copy(BUILD / "bin/tensor-fusion", machine.folder / "bin")
+    for name, code in (("limiter", 0), ("memory", status)):
+        script = machine.folder / f"bench/{name}_bench"
+        script.write_text(f"#!/bin/sh\necho measuring\necho 'bench {name}: figure=1'\nexit {code}\n")
+        script.chmod(0o755)
+
+    def bench(*words):
+        done = subprocess.run([machine.folder / "bin/tensor-fusion", "bench", *words], env=machine.environment, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+    assert bench("--list") == (0, "limiter\nmemory\n", "")
+    code, output, _ = bench("limiter", "memory", "-o", "json")
+    assert code == status
+    compare("bench", json.loads(output))
+    assert json.loads(output)["benchmarks"][1] == {"name": "memory", "exit_code": status, "result": "bench memory: figure=1"}
+    assert bench("memory") == (status, "measuring\nbench memory: figure=1\n", "")
+    code, _, error = bench("start")
+    assert code == 12 and "`start` is not installed" in error
