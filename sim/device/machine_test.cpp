@@ -2,12 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
-#include <thread>
 
 #include "sim/device/account.h"
 #include "sim/device/context.h"
@@ -110,16 +107,8 @@ TEST(Machine, refuses_a_broken_state_file_only_without_a_description) {
 
 TEST(Machine, of_another_version_is_not_torn_from_under_its_users) {
   const TestDirectory directory;
-  int line[2];
-  ASSERT_EQ(::pipe(line), 0);
-  const pid_t child = start_child([&] {
-    auto mine = directory.attach("tiny");
-    if (!mine || ::write(line[1], "x", 1) != 1) return 1;
-    ::pause();
-    return 0;
-  });
-  char byte = 0;
-  ASSERT_EQ(::read(line[0], &byte, 1), 1);
+  StayingChild child([&](const StayingChild::Stay& stay) { return directory.attach("tiny") ? stay() : 1; });
+  ASSERT_TRUE(child.stays());
   const std::string state = directory.path() + "/state";
   ASSERT_EQ(::rename(state.c_str(), (state + ".old").c_str()), 0);
   {
@@ -128,11 +117,8 @@ TEST(Machine, of_another_version_is_not_torn_from_under_its_users) {
   auto refused = directory.attach("tiny");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::spec_conflict);
-  ::kill(child, SIGKILL);
-  join_child(child);
+  child.end();
   EXPECT_TRUE(directory.attach("tiny"));
-  ::close(line[0]);
-  ::close(line[1]);
 }
 
 TEST(Machine, shows_a_process_only_the_devices_whose_files_it_can_open) {
@@ -164,194 +150,6 @@ TEST(Machine, attaches_in_less_than_a_millisecond) {
     ASSERT_TRUE(machine);
   }
   EXPECT_LT(best, 1 * kMs);
-}
-
-TEST(Context, tells_exact_device_times_and_waits_for_them) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  auto context = Context::create(**machine, 0);
-  ASSERT_TRUE(context) << context.error().message;
-  Ticket last = 0;
-  for (int i = 0; i < 10; ++i) last = context->submit(0, kernel(1 * kMs));
-  const auto event = context->allocate_event();
-  ASSERT_TRUE(event);
-  const Ticket marker = context->submit(0, {.kind = WorkKind::marker, .event = *event});
-  EXPECT_FALSE(context->done(marker));
-  EXPECT_FALSE(context->wait(marker, now_ns()));
-  ASSERT_TRUE(context->wait(marker));
-  EXPECT_GE(now_ns(), context->span(last)->end_ns);
-  EXPECT_EQ(context->span(last)->end_ns - context->span(make_ticket(0, 1))->start_ns, 10 * kMs);
-  EXPECT_EQ(context->event_time_ns(*event), context->span(last)->end_ns);
-  const EngineAccount truth = account(**machine, 0);
-  ASSERT_EQ(truth.contexts.size(), 1u);
-  EXPECT_EQ(truth.contexts[0].service_ns, 10 * kMs);
-  EXPECT_EQ(truth.contexts[0].kernels, 10u);
-}
-
-TEST(Context, blocks_a_submitter_at_a_full_lane_until_there_is_room) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  auto context = Context::create(**machine, 0);
-  ASSERT_TRUE(context);
-  const Ticket gate = context->submit(3, {.kind = WorkKind::gate});
-  for (std::uint32_t i = 1; i < kLaneDepth; ++i) ASSERT_NE(context->try_submit(3, kernel(20'000)), 0u);
-  EXPECT_EQ(context->try_submit(3, kernel(20'000)), 0u);
-  EXPECT_NE(context->try_submit(4, kernel(20'000)), 0u);  // only that lane is full
-  std::thread host([&] { context->open_gate(gate); });
-  const Ticket last = context->submit(3, kernel(20'000));
-  host.join();
-  EXPECT_EQ(ticket_number(last), kLaneDepth + 1u);
-  EXPECT_TRUE(context->wait(last));
-}
-
-TEST(Context, host_side_delay_of_a_duration_is_no_idle_time_of_the_device) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  auto context = Context::create(**machine, 0);
-  ASSERT_TRUE(context);
-  Ticket first = 0, last = 0;
-  for (int i = 0; i < 50; ++i) {
-    last = context->submit(0, kernel(kUnknownNs));
-    if (first == 0) first = last;
-  }
-  std::thread publisher([&] {
-    for (std::uint64_t n = 1; n <= 50; ++n) {
-      (*machine)->advance(0);
-      context->publish_duration(make_ticket(0, n), 200'000);
-    }
-  });
-  ASSERT_TRUE(context->wait(last));
-  publisher.join();
-  EXPECT_EQ(context->span(last)->end_ns - context->span(first)->start_ns, 50 * 200'000u);
-}
-
-TEST(Context, a_lane_that_waits_for_another_card_goes_on_exactly_when_that_is_done) {
-  const TestDirectory directory;
-  auto machine = directory.attach("2xtiny");
-  ASSERT_TRUE(machine);
-  auto a = Context::create(**machine, 0);
-  auto b = Context::create(**machine, kEnginesPerDevice);
-  ASSERT_TRUE(a && b);
-  const Ticket first = a->submit(0, kernel(5 * kMs));
-  b->submit(0, {.kind = WorkKind::wait, .after = {a->id(), first}});
-  const Ticket second = b->submit(0, kernel(1 * kMs));
-  a->submit(0, {.kind = WorkKind::wait, .after = {b->id(), second}});
-  const Ticket third = a->submit(0, kernel(1 * kMs));
-  ASSERT_TRUE(b->wait(second));
-  EXPECT_EQ(b->span(second)->start_ns, a->span(first)->end_ns);
-  ASSERT_TRUE(a->wait(third));
-  EXPECT_EQ(a->span(third)->start_ns, b->span(second)->end_ns);
-}
-
-TEST(Context, cards_that_wait_for_each_other_in_turns_lose_no_time) {
-  const TestDirectory directory;
-  auto machine = directory.attach("3xtiny");
-  ASSERT_TRUE(machine);
-  std::vector<Context> ring;
-  for (unsigned d = 0; d < 3; ++d) ring.push_back(*Context::create(**machine, d * kEnginesPerDevice));
-  const std::uint64_t start = now_ns() + 1 * kMs;
-  Dependency before;
-  std::vector<Ticket> hops;
-  for (unsigned i = 0; i < 60; ++i) {  // a baton that goes round, beside work of each card's own
-    Context& card = ring[i % 3];
-    card.submit(0, {.kind = WorkKind::wait, .after = before, .arrival_ns = start});
-    const Ticket hop =
-        card.submit(0, {.kind = WorkKind::compute, .duration_ns = 50'000, .width = 0.5F, .arrival_ns = start});
-    card.submit(1, {.kind = WorkKind::compute, .duration_ns = 70'000, .width = 0.5F, .arrival_ns = start});
-    before = {card.id(), hop};
-    hops.push_back(hop);
-  }
-  ASSERT_TRUE(ring[59 % 3].wait(hops.back()));
-  for (unsigned i = 0; i < 60; ++i) {
-    EXPECT_EQ(ring[i % 3].span(hops[i])->end_ns, start + (i + 1) * 50'000) << i;
-  }
-}
-
-TEST(Context, gates_and_events_reach_another_process) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  auto context = Context::create(**machine, 0);
-  ASSERT_TRUE(context);
-  const auto event = context->allocate_event();
-  const Ticket gate = context->submit(0, {.kind = WorkKind::gate});
-  const Ticket marker = context->submit(0, {.kind = WorkKind::marker, .event = *event});
-  int line[2];
-  ASSERT_EQ(::pipe(line), 0);
-  const pid_t child = start_child([&] {
-    auto mine = directory.attach("");
-    if (!mine) return 1;
-    if (remote_done(**mine, {context->id(), marker})) return 2;
-    if (::write(line[1], "x", 1) != 1) return 3;  // it may be opened now
-    if (!remote_wait(**mine, {context->id(), marker})) return 4;
-    return remote_event_time_ns(**mine, context->id(), *event) != 0 ? 0 : 5;
-  });
-  char byte = 0;
-  ASSERT_EQ(::read(line[0], &byte, 1), 1);
-  EXPECT_FALSE(context->wait(marker, now_ns() + 1 * kMs));
-  context->open_gate(gate);
-  ASSERT_TRUE(context->wait(marker));
-  EXPECT_EQ(join_child(child), 0);
-  ::close(line[0]);
-  ::close(line[1]);
-}
-
-TEST(Context, a_killed_process_leaves_nothing_but_its_account) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  int line[2];
-  ASSERT_EQ(::pipe(line), 0);
-  const pid_t child = start_child([&] {
-    auto mine = directory.attach("");
-    auto context = Context::create(**mine, 0);
-    if (!context || !reserve_memory(**mine, 0, 100 << 20)) return 1;
-    const Ticket done = context->submit(0, kernel(3 * kMs));
-    if (!context->wait(done)) return 2;
-    context->submit(0, kernel(kUnknownNs));  // owed for ever
-    (*mine)->advance(0, now_ns() + kMs);
-    if (::write(line[1], "x", 1) != 1) return 3;
-    ::pause();
-    return 0;
-  });
-  char byte = 0;
-  ASSERT_EQ(::read(line[0], &byte, 1), 1);
-  EXPECT_GE(memory_info(**machine, 0).used_bytes, 100u << 20);
-  ::kill(child, SIGKILL);  // not yet waited for: a zombie holds nothing either
-  auto context = Context::create(**machine, 0);
-  ASSERT_TRUE(context);
-  const Ticket mine = context->submit(0, kernel(1 * kMs));
-  EXPECT_TRUE(context->wait(mine, now_ns() + 2000 * kMs));
-  (*machine)->reap();
-  EXPECT_EQ(memory_info(**machine, 0).used_bytes, (*machine)->device(0).profile.context_overhead_bytes);
-  join_child(child);
-  const EngineAccount truth = account(**machine, 0);
-  const auto gone = std::find_if(truth.processes.begin(), truth.processes.end(),
-                                 [&](const ProcessAccount& p) { return p.pid == static_cast<std::uint32_t>(child); });
-  ASSERT_NE(gone, truth.processes.end());
-  EXPECT_FALSE(gone->alive);
-  EXPECT_EQ(gone->service_ns, 3 * kMs);
-  ::close(line[0]);
-  ::close(line[1]);
-}
-
-TEST(Context, is_not_its_forked_childs_to_destroy) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  auto context = Context::create(**machine, 0);
-  ASSERT_TRUE(context);
-  join_child(start_child([&] {
-    {
-      const Context taken = std::move(*context);
-    }
-    machine->reset();
-    return 0;
-  }));
-  EXPECT_TRUE(context->wait(context->submit(0, kernel(100'000))));
 }
 
 // A process dies at every single step of a life on the device; whoever is left can always go on.
@@ -400,90 +198,6 @@ TEST(Machine, survives_a_process_killed_at_every_step) {
   }
   EXPECT_TRUE(survived);
   EXPECT_GT(killed, 60);
-}
-
-TEST(Memory, never_exceeds_the_capacity_however_many_processes_race) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  std::vector<pid_t> children;
-  for (unsigned i = 0; i < 8; ++i) {
-    children.push_back(start_child([&, i] {
-      auto m = directory.attach("");
-      if (!m) return 1;
-      std::uint64_t held = 0;
-      std::uint64_t random = 88172645463325252ull + i;
-      for (int n = 0; n < 20'000; ++n) {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        const std::uint64_t bytes = (random % 300) << 20;
-        if (reserve_memory(**m, 0, bytes)) held += bytes;
-        if (random % 3 == 0 && held != 0) {
-          if (!release_memory(**m, 0, held)) return 2;
-          held = 0;
-        }
-      }
-      return held == 0 || release_memory(**m, 0, held) ? 0 : 3;
-    }));
-  }
-  for (const pid_t pid : children) EXPECT_EQ(join_child(pid), 0);
-  const MemoryInfo info = memory_info(**machine, 0);
-  EXPECT_EQ(info.used_bytes, 0u);
-  EXPECT_LE(info.peak_bytes, info.capacity_bytes);
-  EXPECT_GT(info.refused, 0u);
-}
-
-TEST(Memory, refuses_to_take_back_more_than_was_given) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  ASSERT_TRUE(reserve_memory(**machine, 0, 4096));
-  EXPECT_FALSE(release_memory(**machine, 0, 4097));
-  EXPECT_FALSE(reserve_memory(**machine, 0, ~std::uint64_t{0}));
-  EXPECT_TRUE(release_memory(**machine, 0, 4096));
-  EXPECT_EQ(memory_info(**machine, 0).peak_bytes, 4096u);
-}
-
-TEST(Account, two_processes_share_the_device_evenly) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  const auto body = [&] {
-    auto m = directory.attach("");
-    auto c = Context::create(**m, 0);
-    if (!c) return 1;
-    Ticket last = 0;
-    for (int i = 0; i < 300; ++i) last = c->submit(0, kernel(1 * kMs));
-    return c->wait(last, now_ns() + 400 * kMs) ? 2 : 0;  // not everything fits
-  };
-  const pid_t a = start_child(body), b = start_child(body);
-  EXPECT_EQ(join_child(a), 0);
-  EXPECT_EQ(join_child(b), 0);
-  const EngineAccount truth = account(**machine, 0);
-  ASSERT_EQ(truth.processes.size(), 2u);
-  const auto x = static_cast<double>(truth.processes[0].service_ns);
-  const auto y = static_cast<double>(truth.processes[1].service_ns);
-  EXPECT_NEAR(x / (x + y), 0.5, 0.05);
-}
-
-TEST(Account, samples_utilisation_like_a_driver) {
-  const TestDirectory directory;
-  auto machine = directory.attach("tiny");
-  ASSERT_TRUE(machine);
-  auto context = Context::create(**machine, 0);
-  ASSERT_TRUE(context);
-  const Ticket last = context->submit(0, kernel(2 * kSampleWindowNs + kSampleWindowNs / 2));
-  ASSERT_TRUE(context->wait(last));
-  const auto device = utilisation(**machine, 0, 0);
-  ASSERT_GE(device.size(), 2u);
-  EXPECT_EQ(device[1].compute, 100u);
-  const auto processes = process_utilisation(**machine, 0, 0);
-  ASSERT_GE(processes.size(), 2u);
-  EXPECT_EQ(processes[1].pid, static_cast<std::uint32_t>(::getpid()));
-  EXPECT_TRUE(process_utilisation(**machine, 0, processes.back().timestamp_us).empty() ||
-              process_utilisation(**machine, 0, processes.back().timestamp_us).front().timestamp_us >
-                  processes.back().timestamp_us);
 }
 
 }  // namespace

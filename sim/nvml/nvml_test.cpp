@@ -179,18 +179,12 @@ TEST_F(Nvml, shows_memory_and_processes_of_all) {
   EXPECT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(card(0), &count, nullptr), nv::kSuccess);
   EXPECT_EQ(count, 0u);
 
-  int line[2];
-  ASSERT_EQ(::pipe(line), 0);
-  const pid_t child = device::start_child([&] {
+  device::StayingChild child([&](const device::StayingChild::Stay& stay) {
     auto machine = directory_.attach("");
     auto context = device::Context::create(**machine, 0);
-    if (!context || !device::reserve_memory(**machine, 0, 1 << 20)) return 1;
-    if (::write(line[1], "x", 1) != 1) return 2;
-    ::pause();
-    return 0;
+    return context && device::reserve_memory(**machine, 0, 1 << 20) ? stay() : 1;
   });
-  char byte = 0;
-  ASSERT_EQ(::read(line[0], &byte, 1), 1);
+  ASSERT_TRUE(child.stays());
   const std::uint64_t overhead = machine_->device(0).profile.context_overhead_bytes;
   ASSERT_EQ(nvmlDeviceGetMemoryInfo_v2(card(0), &after), nv::kSuccess);
   EXPECT_EQ(after.used - before.used, overhead + (1 << 20));
@@ -203,14 +197,13 @@ TEST_F(Nvml, shows_memory_and_processes_of_all) {
   ASSERT_EQ(count, 1u);
   nv::ProcessInfo process;
   ASSERT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(card(0), &count, &process), nv::kSuccess);
-  EXPECT_EQ(process.pid, static_cast<unsigned>(child));
+  EXPECT_EQ(process.pid, static_cast<unsigned>(child.pid()));
   EXPECT_EQ(process.used_bytes, overhead + (1 << 20));
   EXPECT_EQ(process.gpu_instance, nv::kNoInstance);
   nv::ProcessInfoV1 old;
   ASSERT_EQ(nvmlDeviceGetComputeRunningProcesses(card(0), &count, &old), nv::kSuccess);
-  EXPECT_EQ(old.pid, static_cast<unsigned>(child));
-  ::kill(child, SIGKILL);
-  device::join_child(child);
+  EXPECT_EQ(old.pid, static_cast<unsigned>(child.pid()));
+  child.end();
   // The dead are looked for at most every 200 us: the machine does it now.
   machine_->reap();
   count = 1;
@@ -218,8 +211,6 @@ TEST_F(Nvml, shows_memory_and_processes_of_all) {
   EXPECT_EQ(count, 0u);
   ASSERT_EQ(nvmlDeviceGetMemoryInfo_v2(card(0), &after), nv::kSuccess);
   EXPECT_EQ(after.used, before.used);
-  ::close(line[0]);
-  ::close(line[1]);
 }
 
 TEST_F(Nvml, says_not_found_when_no_process_has_a_new_sample) {
@@ -249,7 +240,8 @@ TEST_F(Nvml, says_not_found_when_no_process_has_a_new_sample) {
   while (last == nv::kSuccess && device::now_ns() < deadline) {
     count = 8;
     last = nvmlDeviceGetProcessUtilization(card(0), samples, &count, samples[0].timestamp_us);
-    ::usleep(20'000);
+    const std::uint64_t later = device::now_ns() + 20'000'000;
+    ASSERT_TRUE(context->wait(context->submit(0, {.kind = device::WorkKind::marker, .arrival_ns = later})));
   }
   EXPECT_EQ(last, nv::kNotFound);
   nv::Utilization rates;
