@@ -37,7 +37,7 @@ TEST_F(GraphTime, of_branches_that_fit_together_is_that_of_the_longest) {
   const CUgraph graph = new_graph();
   const CUgraphNode root = add_busy(graph, 1000, 1);
   std::vector<CUgraphNode> ends;
-  for (const std::uint64_t us : {2000, 4000, 3000, 1000}) ends.push_back(add_busy(graph, us, 1, {root}));
+  for (const std::uint64_t us : {2000U, 4000U, 3000U, 1000U}) ends.push_back(add_busy(graph, us, 1, {root}));
   add_busy(graph, 1000, 1, ends);
   EXPECT_NEAR(time_ms(instantiate(graph)), 6.0F, 0.3F);
 }

@@ -1,3 +1,5 @@
+#include <dlfcn.h>
+
 #include <cctype>
 #include <chrono>
 #include <cstring>
@@ -69,6 +71,21 @@ bool unpack_lz4(const unsigned char* in, std::size_t in_bytes, std::size_t out_b
   return out.size() == out_bytes;
 }
 
+// Zstandard by the system's own library, looked for when it is first needed: nothing else of the driver depends on it.
+CUresult unpack_zstd(const void* in, std::size_t in_bytes, std::size_t out_bytes, std::string& out) {
+  using Decompress = std::size_t (*)(void* to, std::size_t room, const void* from, std::size_t bytes);
+  static const auto decompress = [] {
+    void* library = ::dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    return reinterpret_cast<Decompress>(library != nullptr ? ::dlsym(library, "ZSTD_decompress") : nullptr);
+  }();
+  if (decompress == nullptr) {
+    log_line("fat binary: packed with Zstandard, and there is no libzstd.so.1 here to unpack it");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  out.resize(out_bytes);
+  return decompress(out.data(), out_bytes, in, in_bytes) == out_bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
 }  // namespace
 
 bool is_fat_binary(const void* image) {
@@ -101,11 +118,13 @@ CUresult fat_binary_text(const void* image, int capability, std::string& out) {
   if (best == nullptr) return CUDA_ERROR_NO_BINARY_FOR_GPU;
   const auto entry = read<Entry>(best);
   const auto* payload = reinterpret_cast<const char*>(best + entry.header_bytes);
-  if ((entry.flags & kZstd) != 0 || entry.decompressed_bytes > kMaxText) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((entry.flags & kLz4) != 0) {
-    const std::size_t packed = entry.compressed_bytes != 0 ? entry.compressed_bytes : entry.payload_bytes;
-    if (packed > entry.payload_bytes ||
-        !unpack_lz4(reinterpret_cast<const unsigned char*>(payload), packed, entry.decompressed_bytes, out))
+  if (entry.decompressed_bytes > kMaxText) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::size_t packed = entry.compressed_bytes != 0 ? entry.compressed_bytes : entry.payload_bytes;
+  if ((entry.flags & (kLz4 | kZstd)) != 0 && packed > entry.payload_bytes) return CUDA_ERROR_INVALID_IMAGE;
+  if ((entry.flags & kZstd) != 0) {
+    TF_TRY(unpack_zstd(payload, packed, entry.decompressed_bytes, out));
+  } else if ((entry.flags & kLz4) != 0) {
+    if (!unpack_lz4(reinterpret_cast<const unsigned char*>(payload), packed, entry.decompressed_bytes, out))
       return CUDA_ERROR_INVALID_IMAGE;
   } else {
     out.assign(payload, entry.payload_bytes);

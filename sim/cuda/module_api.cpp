@@ -163,12 +163,14 @@ CUresult link_add(CUlinkState handle, CUjitInputType type, const void* data, std
   else
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
   while (!text.empty() && text.back() == '\0') text.pop_back();
-  link->text += link->text.empty() ? text : without_header(text);
-  link->text.push_back('\n');
+  std::string together = link->text + (link->text.empty() ? text : without_header(text)) + '\n';
   std::shared_ptr<const ptx::Module> code;
   std::string log;
-  const CUresult result = parse_text(link->text, *link->device, code, log);
-  if (result != CUDA_SUCCESS) link->options.write_error(log);
+  const CUresult result = parse_text(together, *link->device, code, log);
+  if (result == CUDA_SUCCESS)
+    link->text = std::move(together);
+  else
+    link->options.write_error(log);
   return result;
 }
 

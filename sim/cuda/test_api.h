@@ -164,6 +164,7 @@ CUresult cuStreamGetPriority(CUstream, int*);
 CUresult cuLinkCreate_v2(unsigned, CUjit_option*, void**, CUlinkState*);
 CUresult cuLinkAddData_v2(CUlinkState, CUjitInputType, void*, std::size_t, const char*, unsigned, CUjit_option*,
                           void**);
+CUresult cuLinkAddFile_v2(CUlinkState, CUjitInputType, const char*, unsigned, CUjit_option*, void**);
 CUresult cuLinkComplete(CUlinkState, void**, std::size_t*);
 CUresult cuLinkDestroy(CUlinkState);
 CUresult cuGraphInstantiate(CUgraphExec*, CUgraph, CUgraphNode*, char*, std::size_t);
