@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
+#include "contract/limiter_mark.h"
 #include "guest/limiter/testing/slice.h"
 
 namespace tensor_fusion::guest::limiter::testing {
@@ -43,6 +46,13 @@ TEST_P(Library, loads_with_glibc_2_17) {
     const std::string version = line.substr(line.find("GLIBC_") + 6);
     EXPECT_TRUE(version.starts_with("2.2.5 ") || version.starts_with("2.17 ")) << line;
   }
+}
+
+TEST_P(Library, carries_the_mark_by_which_run_knows_it) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const auto* mark = reinterpret_cast<const char*>(&contract::kLimiterMark);
+  EXPECT_NE(bytes.find(std::string(mark, sizeof(contract::kLimiterMark))), std::string::npos);
 }
 
 TEST_P(Library, runs_no_code_and_relocates_little_at_load) {
