@@ -4,6 +4,7 @@
 #include "guest/limiter/core/bucket.h"
 #include "guest/limiter/core/driver.h"
 #include "guest/limiter/core/durations.h"
+#include "guest/limiter/core/lease.h"
 #include "guest/limiter/core/mutex.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/timeline.h"
@@ -24,41 +25,8 @@ constexpr std::uint64_t kAdmitted = UINT64_MAX;             // Alone::until_ns m
 constexpr std::uint32_t kTooShortScale = 72'000;            // of estimates: a tenth more than they say
 constexpr std::uint64_t kSettleInNs = 1'000'000;  // after an admission, the tail of the one before may still run
 
-// What one thread may still launch on one stream without asking. Charged when it is folded.
-struct Lease {
-  std::uint64_t left_ns;
-  std::uint64_t granted_ns;
-  CUstream stream;
-  std::uint64_t context;
-  Device* device;
-  std::uint32_t epoch;
-  std::uint32_t launches;
-  bool own;
-  bool mixed;
-  Duration* only;
-  StreamRecord* record;
-};
-constexpr std::size_t kLeases = 4;
-
-// The leases of one thread. Not in the thread's own memory: what it launched is charged when it has ended, too. Written
-// at every launch, so no two threads share a cache line.
-struct alignas(64) Leases {
-  std::atomic<std::uint32_t> thread;  // 0 = nobody's
-  Lease of_stream[kLeases];
-};
-constexpr std::size_t kThreads = 256;   // with leases at a time; more ask for every launch
-constinit Leases g_leases[kThreads]{};  // the first is nobody's and never written
-constinit Mutex g_leases_mutex;         // taken before State::mutex
 std::atomic<std::uint64_t> g_looked_for_ended_ns{0};
 constexpr std::uint64_t kLookForEndedNs = 100'000'000;
-constinit thread_local std::uint32_t t_place = 0;  // in g_leases; a pointer would have to be relocated at load
-
-[[gnu::always_inline]] inline Leases& my_leases() { return g_leases[t_place]; }
-
-// Tells live threads apart at no cost.
-std::uint64_t this_thread() {
-  return t_place == 0 ? reinterpret_cast<std::uint64_t>(&t_place) : reinterpret_cast<std::uint64_t>(&my_leases());
-}
 
 struct State {
   Mutex mutex;
@@ -79,11 +47,6 @@ std::atomic<std::uint32_t> g_captures{0};
 
 State& state_of(const Device& device) { return g_states[device.index]; }
 
-[[gnu::always_inline]] inline Lease& lease_of(CUstream stream) {
-  const auto word = reinterpret_cast<std::uint64_t>(stream);
-  return my_leases().of_stream[((word >> 4) ^ (word >> 9)) % kLeases];
-}
-
 bool capturing(CUstream stream, bool own) {
   if (g_captures.load(kRelaxed) == 0) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -98,7 +61,7 @@ std::uint64_t scaled(const Device& device, std::uint64_t estimated) {
 }
 
 void expect(State& state, const Device& device, std::uint64_t now) {
-  if (state.timeline.idle() && state.pending_ns < kMostLeaseNs * kLeases) {
+  if (state.timeline.idle() && state.pending_ns < kMostLeaseNs * Leases::kStreams) {
     // Only leases are open: nothing is known to run.
     if (state.progress_ns > now) state.progress_ns = now;
     return;
@@ -157,19 +120,6 @@ void fold(State& state, const Device& device, Lease& lease) {
 
 void fold_all(State& state, const Device& device) {
   for (Lease& lease : my_leases().of_stream) fold(state, device, lease);
-}
-
-// Gives the calling thread a place for leases if it has none.
-void take_leases() {
-  if (t_place != 0) return;
-  const std::uint32_t me = os::thread_id();
-  Guard guard(g_leases_mutex);
-  for (std::uint32_t place = 1; place < kThreads; ++place) {
-    if (g_leases[place].thread.load(kRelaxed) != 0) continue;
-    g_leases[place].thread.store(me, kRelaxed);
-    t_place = place;
-    return;
-  }
 }
 
 void fold_ended(Leases& place) {
@@ -330,7 +280,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   std::uint64_t granted = window > ahead ? (window - ahead) / 4 : 0;
   if (granted < kLeastLeaseNs) granted = kLeastLeaseNs;
   if (granted > kMostLeaseNs) granted = kMostLeaseNs;
-  if (record != nullptr && !alone && granted >= estimated && t_place != 0) {
+  if (record != nullptr && !alone && granted >= estimated && has_leases()) {
     lease.stream = stream;
     lease.device = &device;
     lease.context = t_current.context;
@@ -497,12 +447,7 @@ void forked() {
   g_epoch.fetch_add(1, kRelaxed);
   g_captures.store(0, kRelaxed);
   // The locks came along, who held them did not.
-  g_leases_mutex.reset();
-  t_place = 0;
-  for (Leases& place : g_leases) {
-    for (Lease& lease : place.of_stream) lease = Lease{};
-    place.thread.store(0, kRelaxed);
-  }
+  forget_leases();
   for (State& state : g_states) {
     state.mutex.reset();
     state.device = nullptr;

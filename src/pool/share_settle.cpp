@@ -1,0 +1,179 @@
+// The arbiter's books: what tenants say they had, and what the device's timeline says they had.
+#include <algorithm>
+#include <cmath>
+
+#include "pool/share.h"
+
+namespace tensor_fusion::pool {
+namespace {
+
+constexpr double kLongestLaunchNs = 60e9;  // of estimated time one observation may add
+constexpr double kLongestSavedForNs = 250e6;
+constexpr std::uint64_t kLongestStretchNs = 60'000'000'000;
+constexpr std::uint64_t kClockErrorNs = 2'000'000;  // a marker may seem to lie this far in the future
+constexpr std::size_t kMaxStretches = 512;          // of one tenant not yet settled
+
+}  // namespace
+
+void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const ShareStretch> stretches,
+                      std::uint64_t now) {
+  Tenant* found = find(key);
+  if (found == nullptr) return;
+  Tenant& tenant = *found;
+  const double launched = static_cast<double>(claim.launched_ns);
+  if (launched > tenant.launched) tenant.launched += std::min(launched - tenant.launched, kLongestLaunchNs);
+  const std::uint64_t wanted = std::min(claim.wanted_since_ns, now);
+  const bool holds = tenant.admitted;
+  if (wanted > tenant.seen_wanted_since) {
+    tenant.seen_wanted_since = wanted;
+    if (!holds && wanted >= tenant.busy_end + rules_.idle_ns) tenant.woke = true;
+  }
+  tenant.claim = claim;
+  tenant.claim.progress_ns = std::min(claim.progress_ns, now + kLongestStretchNs);
+  tenant.busy_end = tenant.claim.progress_ns > now ? tenant.claim.progress_ns
+                                                   : std::max(std::min(tenant.busy_end, now), tenant.claim.progress_ns);
+  for (const ShareStretch& said : stretches) {
+    const std::uint64_t end = std::min(said.end_ns, now + kClockErrorNs);
+    const double estimated = static_cast<double>(std::min(said.estimated_ns, kLongestStretchNs));
+    const std::uint64_t start = std::max(said.start_ns, swept_);
+    const double takes = std::min(estimated * tenant.scale, kLongestSavedForNs);
+    tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
+    if (said.end_ns <= said.start_ns || start >= end || said.end_ns - said.start_ns > kLongestStretchNs ||
+        tenant.stretches.size() >= kMaxStretches) {
+      settle_at_estimate(tenant, estimated);  // too late, nonsense, or a flood
+      continue;
+    }
+    // What of it lies before the sweep is settled at once, at its estimate.
+    const double part = static_cast<double>(end - start) / static_cast<double>(said.end_ns - said.start_ns);
+    settle_at_estimate(tenant, estimated * (1 - part));
+    tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999});
+  }
+}
+
+void Arbiter::settle_at_estimate(Tenant& tenant, double estimated) const {
+  const double settled = std::min(estimated, std::max(0.0, tenant.launched - tenant.settled));
+  tenant.settled += settled;
+  tenant.measured += settled * tenant.scale;
+  tenant.unplaced = std::min(tenant.unplaced + settled * tenant.scale, static_cast<double>(rules_.quantum_ns));
+}
+
+void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t window_ns, std::uint64_t) {
+  Tenant* tenant = find(key);
+  if (tenant == nullptr || window_ns == 0 || !(percent >= 0 && percent <= 100)) return;
+  const double claimed =
+      tenant->utilisation_service < 0 ? -1 : std::max(0.0, tenant->service() - tenant->utilisation_service);
+  tenant->utilisation_service = tenant->service();
+  if (claimed < 0) return;
+  const double window = static_cast<double>(window_ns);
+  const double seen = percent / 100 * window;
+  // NVML rounds, lags and counts gaps: only a large and lasting excess says that launches pass beside the gate.
+  const double excess = seen - claimed * 1.15 - 0.05 * window;
+  tenant->utilisation_over = excess > 0 ? tenant->utilisation_over + 1 : 0;
+  if (tenant->utilisation_over >= 3) {
+    tenant->extra += excess / 2;
+    tenant->utilisation_service = tenant->service();
+  }
+}
+
+// Up to when every tenant's stretches are in. One that should have ended by its author's word, and did not come, is
+// waited for a while only.
+std::uint64_t Arbiter::horizon(std::uint64_t now) const {
+  std::uint64_t known = now;
+  for (const Tenant& tenant : tenants_) {
+    const std::uint64_t open = tenant.claim.open_since_ns;
+    if (open >= known) continue;
+    const std::uint64_t expected = std::clamp(tenant.busy_end, open, now);
+    const std::uint64_t wait = tenant.busy_end > now
+                                   ? rules_.marker_wait_most_ns
+                                   : std::min(expected - open + rules_.marker_wait_ns, rules_.marker_wait_most_ns);
+    known = now > open + wait ? std::min(known, now - wait) : open;
+  }
+  return known;
+}
+
+// Where to stop: as far as all is known, and if that can be had, where no stretch is cut in two.
+std::uint64_t Arbiter::sweep_end(std::uint64_t now) const {
+  const std::uint64_t known = horizon(now);
+  std::uint64_t until = known;
+  for (bool cut = true; cut && until > swept_;) {
+    cut = false;
+    for (const Tenant& tenant : tenants_) {
+      for (const Stretch& stretch : tenant.stretches) {
+        if (stretch.start < until && stretch.end > until) {
+          until = stretch.start;
+          cut = true;
+        }
+      }
+    }
+  }
+  return known > swept_ + rules_.sweep_most_ns ? known : until;
+}
+
+// Walks the device's timeline from where it stopped, and charges everybody what the clock says.
+void Arbiter::settle(std::uint64_t now) {
+  const std::uint64_t until = sweep_end(now);
+  if (until <= swept_) return;
+  rows_.clear();
+  division_.begin(swept_, until);
+  for (Tenant& tenant : tenants_) {
+    for (Stretch& stretch : tenant.stretches) {
+      if (stretch.start >= until || stretch.end <= swept_) continue;
+      const double wall = static_cast<double>(std::min(stretch.end, until) - std::max(stretch.start, swept_));
+      const double left = static_cast<double>(stretch.end - std::max(stretch.start, swept_));
+      const double guess = std::max(stretch.estimated * tenant.scale - stretch.had, 0.02 * stretch.estimated);
+      rows_.push_back({&tenant, &stretch,
+                       division_.add(tenant.key, stretch.context, stretch.start, stretch.end, guess * wall / left)});
+    }
+  }
+  division_.divide();
+  for (const Row& row : rows_) {
+    Stretch& stretch = *row.stretch;
+    Tenant& tenant = *row.tenant;
+    const double part = division_.wall_ns(row.row) / static_cast<double>(stretch.end - stretch.start);
+    const double had = rules_.exact ? division_.given_ns(row.row) : stretch.estimated * tenant.scale * part;
+    stretch.alone = stretch.alone && division_.alone(row.row);
+    stretch.had += had;
+    tenant.measured += had;
+    tenant.settled += std::min(stretch.estimated * part, std::max(0.0, tenant.launched - tenant.settled));
+  }
+  charge_idle(until);
+  swept_ = until;
+  for (Tenant& tenant : tenants_) {
+    std::erase_if(tenant.stretches, [&](Stretch& stretch) {
+      if (stretch.end > swept_) return false;
+      close(tenant, stretch);
+      return true;
+    });
+  }
+}
+
+// For whom the device was kept while others waited, and was idle, pays for that in virtual time (not in cap credit,
+// which counts device time only).
+void Arbiter::charge_idle(std::uint64_t until) {
+  for (const Stay& stay : stays_) {
+    Tenant* tenant = find(stay.key);
+    if (tenant == nullptr) continue;
+    for (const ShareDivision::Piece& idle : division_.idle()) {
+      const std::uint64_t start = std::max(idle.start_ns, stay.start), end = std::min(idle.end_ns, stay.end);
+      if (start >= end) continue;
+      const double gap = static_cast<double>(end - start);
+      const double explained = std::min(gap, tenant->unplaced);
+      tenant->unplaced -= explained;
+      tenant->gaps += gap - explained;
+    }
+  }
+  std::erase_if(stays_, [until](const Stay& stay) { return stay.end <= until; });
+}
+
+// k: what the clock says for what is estimated. Only where the clock is sure: work that was alone, or so long that
+// equal turns with others tell as well.
+void Arbiter::close(Tenant& tenant, const Stretch& stretch) const {
+  if (stretch.estimated < 1000) return;
+  if (!stretch.alone && stretch.had < static_cast<double>(rules_.drain_limit_ns)) return;
+  const double gain = std::min(0.2, stretch.estimated / 50e6);
+  // A first guess may be off by any factor: it says nothing of the others.
+  const double ratio = std::clamp(stretch.had / stretch.estimated, rules_.scale_least, rules_.scale_most);
+  tenant.scale += gain * (ratio - tenant.scale);
+}
+
+}  // namespace tensor_fusion::pool
