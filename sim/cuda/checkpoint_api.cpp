@@ -1,102 +1,107 @@
-// Checkpoints of a process's device state: locked (calls wait), checkpointed (its device memory is given back),
-// restored (taken again), unlocked. Of this process only: another process's pid is answered NOT_SUPPORTED.
+// Checkpoints of a process's device state: locked (its calls wait, its work is over), checkpointed (its device memory
+// is given back), restored (taken again), unlocked. Of this process or of any other of the machine; the state lies in
+// the machine, where the other process's driver looks before each call.
 #include <unistd.h>
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
-#include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
-#include "sim/device/memory.h"
+#include "sim/device/process_state.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
 
-struct Held {
-  std::uint32_t domain;
-  std::uint64_t bytes;
-};
 std::mutex mutex;
-std::vector<Held>& held() {
-  static auto* all = new std::vector<Held>;
-  return *all;
-}
 
-CUresult own(int pid) {
+CUresult find(int pid, std::vector<std::uint32_t>& places) {
   if (!Driver::get().ready()) return CUDA_ERROR_NOT_INITIALIZED;
   if (pid <= 0) return CUDA_ERROR_INVALID_VALUE;
-  return pid == static_cast<int>(::getpid()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  places = device::places_of(Driver::get().machine(), static_cast<std::uint32_t>(pid));
+  return places.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult move(CUprocessState from, CUprocessState to) {
-  auto& state = Driver::get().checkpoint_state();
-  int expected = from;
-  if (!state.compare_exchange_strong(expected, to)) return CUDA_ERROR_ILLEGAL_STATE;
-  state.notify_all();
+// All libraries of the process together; the first one says whether it may be.
+CUresult move(const std::vector<std::uint32_t>& places, CUprocessState from, CUprocessState to) {
+  auto& machine = Driver::get().machine();
+  if (!device::change_held_state(machine, places.front(), from, to)) return CUDA_ERROR_ILLEGAL_STATE;
+  for (std::size_t i = 1; i < places.size(); ++i) (void)device::change_held_state(machine, places[i], from, to);
   return CUDA_SUCCESS;
+}
+
+bool over(const std::vector<std::uint32_t>& places) {
+  for (const std::uint32_t place : places)
+    if (!device::work_is_over(Driver::get().machine(), place)) return false;
+  return true;
 }
 
 }  // namespace
 
 TF_API(cuCheckpointProcessGetState, (int pid, CUprocessState* out)) {
-  TF_TRY(own(pid));
+  std::vector<std::uint32_t> places;
+  TF_TRY(find(pid, places));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *out = static_cast<CUprocessState>(Driver::get().checkpoint_state().load());
+  *out = static_cast<CUprocessState>(device::held_state(Driver::get().machine(), places.front()));
   return CUDA_SUCCESS;
 }
 
 TF_API(cuCheckpointProcessGetRestoreThreadId, (int pid, int* out)) {
-  TF_TRY(own(pid));
+  std::vector<std::uint32_t> places;
+  TF_TRY(find(pid, places));
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *out = pid;  // any thread may restore
   return CUDA_SUCCESS;
 }
 
-TF_API(cuCheckpointProcessLock, (int pid, CUcheckpointLockArgs*)) {
-  TF_TRY(own(pid));
+TF_API(cuCheckpointProcessLock, (int pid, CUcheckpointLockArgs* args)) {
+  std::vector<std::uint32_t> places;
+  TF_TRY(find(pid, places));
   const std::lock_guard lock(mutex);
-  TF_TRY(move(CU_PROCESS_STATE_RUNNING, CU_PROCESS_STATE_LOCKED));
-  for (const auto& context : all_contexts()) (void)context->synchronize();  // nothing runs behind the lock
+  TF_TRY(move(places, CU_PROCESS_STATE_RUNNING, CU_PROCESS_STATE_LOCKED));
+  const std::uint64_t begin = device::now_ns();
+  const std::uint64_t patience = args != nullptr ? std::uint64_t{args->timeoutMs} * 1'000'000 : 0;  // 0: for ever
+  while (!over(places)) {  // nothing runs behind the lock
+    if (patience != 0 && device::now_ns() - begin > patience) {
+      (void)move(places, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING);
+      return CUDA_ERROR_NOT_READY;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    std::vector<std::uint32_t> still;
+    TF_TRY(find(pid, still));  // it may have died
+  }
   return CUDA_SUCCESS;
 }
 
 TF_API(cuCheckpointProcessCheckpoint, (int pid, CUcheckpointCheckpointArgs*)) {
-  TF_TRY(own(pid));
+  std::vector<std::uint32_t> places;
+  TF_TRY(find(pid, places));
   const std::lock_guard lock(mutex);
-  TF_TRY(move(CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED));
-  auto& machine = Driver::get().machine();
-  held().clear();
-  std::vector<std::uint32_t> domains;
-  for (const auto& device : Driver::get().devices()) {
-    const std::uint32_t domain = device->engine.memory_domain;
-    if (std::find(domains.begin(), domains.end(), domain) != domains.end()) continue;
-    domains.push_back(domain);
-    for (const auto& process : device::memory_by_process(machine, domain)) {
-      if (process.pid != static_cast<std::uint32_t>(::getpid())) continue;
-      if (device::release_memory(machine, domain, process.used_bytes)) held().push_back({domain, process.used_bytes});
-    }
-  }
+  TF_TRY(move(places, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED));
+  for (const std::uint32_t place : places) device::park_memory(Driver::get().machine(), place);
   return CUDA_SUCCESS;
 }
 
 TF_API(cuCheckpointProcessRestore, (int pid, CUcheckpointRestoreArgs*)) {
-  TF_TRY(own(pid));
+  std::vector<std::uint32_t> places;
+  TF_TRY(find(pid, places));
   const std::lock_guard lock(mutex);
-  if (Driver::get().checkpoint_state() != CU_PROCESS_STATE_CHECKPOINTED) return CUDA_ERROR_ILLEGAL_STATE;
   auto& machine = Driver::get().machine();
-  for (std::size_t i = 0; i < held().size(); ++i) {
-    if (device::reserve_memory(machine, held()[i].domain, held()[i].bytes)) continue;
-    while (i-- > 0) (void)device::release_memory(machine, held()[i].domain, held()[i].bytes);
+  if (device::held_state(machine, places.front()) != CU_PROCESS_STATE_CHECKPOINTED) return CUDA_ERROR_ILLEGAL_STATE;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (device::unpark_memory(machine, places[i])) continue;
+    while (i-- > 0) device::park_memory(machine, places[i]);
     return CUDA_ERROR_OUT_OF_MEMORY;  // and stays checkpointed
   }
-  held().clear();
-  return move(CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED);
+  return move(places, CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED);
 }
 
 TF_API(cuCheckpointProcessUnlock, (int pid, CUcheckpointUnlockArgs*)) {
-  TF_TRY(own(pid));
+  std::vector<std::uint32_t> places;
+  TF_TRY(find(pid, places));
   const std::lock_guard lock(mutex);
-  return move(CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING);
+  return move(places, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING);
 }
 
 }  // namespace tensor_fusion::sim::cuda

@@ -13,6 +13,7 @@
 #include "sim/cuda/device.h"
 #include "sim/device/faults.h"
 #include "sim/device/health.h"
+#include "sim/device/process_state.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -114,8 +115,7 @@ CUresult Driver::enter(std::string_view symbol, std::string_view site) {
     return CUDA_ERROR_NOT_INITIALIZED;
   if (inside_callback()) [[unlikely]]
     return CUDA_ERROR_NOT_PERMITTED;
-  while (checkpoint_state_.load(std::memory_order_acquire) != CU_PROCESS_STATE_RUNNING) [[unlikely]]
-    checkpoint_state_.wait(checkpoint_state_.load());
+  device::await_running(*machine_);
   const device::Fault fault = device::fault_at(symbol, site);
   switch (fault.kind) {
     case device::FaultKind::none:

@@ -30,7 +30,6 @@ class Driver {
   [[nodiscard]] Device* device(CUdevice ordinal) const;
   [[nodiscard]] Executor& executor() { return executor_; }
   [[nodiscard]] AddressSpace& addresses() { return addresses_; }
-  [[nodiscard]] std::atomic<int>& checkpoint_state() { return checkpoint_state_; }  // CUprocessState
 
   CUresult enter(std::string_view symbol, std::string_view site = {});
 
@@ -42,7 +41,6 @@ class Driver {
   std::vector<std::unique_ptr<Device>> devices_;
   Executor executor_;
   AddressSpace addresses_;
-  std::atomic<int> checkpoint_state_{CU_PROCESS_STATE_RUNNING};
 };
 
 // The doors. `symbol` has no version suffix; `site` is its fault class (alloc, launch, copy, sync) or empty.

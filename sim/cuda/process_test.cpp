@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -35,6 +36,8 @@ again:
   ret;
 }
 )";
+
+constexpr std::size_t kMuch = std::size_t{64} << 20;
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -71,6 +74,7 @@ class Role {
       if (byte == kReached) return true;
     return false;
   }
+  [[nodiscard]] pid_t pid() const { return pid_; }
   void kill() { ::kill(pid_, SIGKILL); }
   int join() {
     int status = 0;
@@ -186,16 +190,76 @@ void uses_an_instance() {
   EXPECT_NEAR(ms, 300.0F, 3.0F);  // whatever the other instance does
 }
 
+// Holds memory, and works in short steps until the file ROLE_STOP is there.
+void works_in_steps() {
+  CUcontext context = nullptr;
+  CUmodule code = nullptr;
+  CUfunction add = nullptr;
+  CUdeviceptr word = 0, much = 0;
+  ASSERT_OK(cuInit(0));
+  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
+  ASSERT_OK(cuModuleLoadData(&code, kTestKernels));
+  ASSERT_OK(cuModuleGetFunction(&add, code, "add"));
+  ASSERT_OK(cuMemAlloc_v2(&much, kMuch));
+  ASSERT_OK(cuMemAlloc_v2(&word, 4));
+  ASSERT_OK(cuMemsetD32_v2(word, 0, 1));
+  std::uint32_t one = 1, seen = 0;
+  void* params[] = {&word, &one};
+  std::uint32_t step = 0;
+  while (!std::filesystem::exists(::getenv("ROLE_STOP"))) {
+    ++step;
+    ASSERT_OK(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+    ASSERT_OK(cuMemcpyDtoH_v2(&seen, word, 4));
+    if (step == 10) say_reached();
+  }
+  EXPECT_EQ(seen, step);
+}
+
+// Takes a checkpoint of the process ROLE_PID and lets it go on.
+void checkpoints_another() {
+  const int pid = std::atoi(::getenv("ROLE_PID"));
+  const auto free_bytes = [] {
+    std::size_t free = 0, total = 0;
+    EXPECT_OK(cuMemGetInfo_v2(&free, &total));
+    return free;
+  };
+  CUcontext context = nullptr;
+  CUprocessState state{};
+  ASSERT_OK(cuInit(0));
+  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
+  EXPECT_EQ(cuCheckpointProcessLock(1 << 30, nullptr), CUDA_ERROR_INVALID_VALUE);  // nobody here
+  EXPECT_EQ(cuCheckpointProcessCheckpoint(pid, nullptr), CUDA_ERROR_ILLEGAL_STATE);
+  const std::size_t before = free_bytes();
+  CUcheckpointLockArgs patient{};
+  patient.timeoutMs = 20'000;
+  ASSERT_OK(cuCheckpointProcessLock(pid, &patient));
+  EXPECT_OK(cuCheckpointProcessGetState(pid, &state));
+  EXPECT_EQ(state, CU_PROCESS_STATE_LOCKED);
+  EXPECT_EQ(free_bytes(), before);
+  ASSERT_OK(cuCheckpointProcessCheckpoint(pid, nullptr));
+  EXPECT_GE(free_bytes(), before + kMuch);
+  CUdeviceptr taken = 0;
+  ASSERT_OK(cuMemAlloc_v2(&taken, before + kMuch));
+  EXPECT_EQ(cuCheckpointProcessRestore(pid, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_OK(cuMemFree_v2(taken));
+  EXPECT_OK(cuCheckpointProcessRestore(pid, nullptr));
+  EXPECT_EQ(free_bytes(), before);
+  EXPECT_OK(cuCheckpointProcessUnlock(pid, nullptr));
+  EXPECT_EQ(cuCheckpointProcessUnlock(pid, nullptr), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_OK(cuCheckpointProcessGetState(pid, &state));
+  EXPECT_EQ(state, CU_PROCESS_STATE_RUNNING);
+}
+
 // Plays the role that this process was started for, instead of any test.
 class RolePlayer : public ::testing::Environment {
  public:
   void SetUp() override {
     const char* role = ::getenv(kRole);
     if (role == nullptr) return;
-    const std::map<std::string_view, void (*)()> roles{{"spins_for_ever", spins_for_ever},
-                                                       {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
-                                                       {"works_and_goes", works_and_goes},
-                                                       {"uses_an_instance", uses_an_instance}};
+    const std::map<std::string_view, void (*)()> roles{
+        {"spins_for_ever", spins_for_ever},           {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
+        {"works_and_goes", works_and_goes},           {"works_in_steps", works_in_steps},
+        {"checkpoints_another", checkpoints_another}, {"uses_an_instance", uses_an_instance}};
     roles.at(role)();
     ::_exit(::testing::Test::HasFailure() ? 1 : 0);
   }
@@ -228,6 +292,21 @@ TEST(Processes, beside_an_endless_kernel_go_on_once_the_card_has_given_it_up) {
   ASSERT_TRUE(spinning.reached());
   EXPECT_EQ(Role("works_and_goes", where).join(), 0);
   EXPECT_EQ(Role("works_and_goes", where).join(), 0);
+}
+
+TEST(Processes, can_be_checkpointed_by_another_and_go_on_where_they_were) {
+  const Scratch machine;
+  const std::string stop = machine.path + "/stop";
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path}, {"TENSOR_FUSION_SIM", "tiny"}, {"ROLE_STOP", stop}};
+  Role worker("works_in_steps", where);
+  ASSERT_TRUE(worker.reached());
+  auto with_pid = where;
+  with_pid.emplace_back("ROLE_PID", std::to_string(worker.pid()));
+  EXPECT_EQ(Role("checkpoints_another", with_pid).join(), 0);
+  {
+    const std::ofstream told(stop);
+  }
+  EXPECT_EQ(worker.join(), 0);
 }
 
 TEST(Processes, on_two_instances_of_a_card_have_their_own_memory_multiprocessors_and_time) {

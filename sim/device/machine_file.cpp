@@ -197,6 +197,7 @@ void fill_engine(State& state, unsigned d, std::uint64_t now) {
     record.pid.store(static_cast<std::uint32_t>(::getpid()));
     record.start_ticks.store(own_start_ticks());
     release_all_memory(state, slot);
+    record.held.store(0);
     kill_point();
     state.process_live[slot >> 6].fetch_or(bit);
     kill_point();

@@ -91,12 +91,32 @@ void reset_memory_peak(Machine& machine, std::uint32_t domain) {
 
 void release_all_memory(State& state, std::uint32_t slot) {
   for (std::uint32_t domain = 0; domain < kMaxEngines; ++domain) {
+    state.processes[slot].parked[domain].store(0, std::memory_order_relaxed);
     if (state.processes[slot].used[domain].load(std::memory_order_relaxed) == 0) continue;
     DomainLock lock(state, domain);
     state.processes[slot].used[domain].store(0, std::memory_order_relaxed);
     kill_point();
     recount(state, domain);
   }
+}
+
+bool move_memory(State& state, std::uint32_t slot, std::uint32_t domain, bool park) {
+  ProcessRecord& process = state.processes[slot];
+  auto& from = park ? process.used[domain] : process.parked[domain];
+  auto& to = park ? process.parked[domain] : process.used[domain];
+  if (from.load(std::memory_order_relaxed) == 0) return true;
+  DomainLock lock(state, domain);
+  DomainRecord& record = state.domains[domain];
+  const std::uint64_t bytes = from.load(std::memory_order_relaxed);
+  const std::uint64_t used = record.used.load(std::memory_order_relaxed);
+  const std::uint64_t capacity = record.capacity.load(std::memory_order_relaxed);
+  if (!park && (used > capacity || bytes > capacity - used)) return false;
+  to.store(bytes, std::memory_order_relaxed);  // a checkpointed process holds nothing else
+  kill_point();
+  from.store(0, std::memory_order_relaxed);
+  kill_point();
+  recount(state, domain);
+  return true;
 }
 
 void init_domain(DomainRecord& domain, std::uint64_t capacity_bytes) {

@@ -12,7 +12,7 @@
 namespace tensor_fusion::sim::device {
 
 inline constexpr std::uint64_t kStateMagic = 0x314d495347504654;  // "TFPGSIM1"
-inline constexpr std::uint32_t kStateAbi = 2;
+inline constexpr std::uint32_t kStateAbi = 3;
 inline constexpr unsigned kMaxContexts = 1024;    // of the machine
 inline constexpr unsigned kContextSlotBits = 10;  // ContextId = generation << bits | slot
 inline constexpr unsigned kMaxProcesses = 1024;
@@ -29,7 +29,9 @@ enum SlotState : std::uint32_t { kSlotFree = 0, kSlotClaimed = 1, kSlotLive = 2,
 struct ProcessRecord {
   std::atomic<std::uint32_t> pid;
   std::atomic<std::uint64_t> start_ticks;
-  std::atomic<std::uint64_t> used[kMaxEngines];  // bytes per memory domain, written under the domain's lock
+  std::atomic<std::uint64_t> used[kMaxEngines];    // bytes per memory domain, written under the domain's lock
+  std::atomic<std::uint64_t> parked[kMaxEngines];  // what it held when it was checkpointed, likewise
+  std::atomic<std::uint32_t> held;                 // futex: 0 = its driver may work (process_state.h)
 };
 
 struct ContextRecord {
