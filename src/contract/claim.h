@@ -96,7 +96,8 @@ struct alignas(64) ClaimDevice {
   std::atomic<std::uint64_t> used_bytes;  // the tenant's total: equals the sum over live slots whenever lock is free
   std::atomic<std::uint64_t> peak_bytes;
   std::atomic<std::uint64_t> refused;  // allocations refused at the limit
-  std::byte reserved[32];
+  std::atomic<std::uint64_t> changes;  // of the total: equal before and after a reading, nothing happened meanwhile
+  std::byte reserved[24];
 };
 static_assert(sizeof(ClaimDevice) == 64);
 

@@ -54,7 +54,13 @@ struct alignas(64) GrantDevice {
   std::atomic<std::uint32_t> fallback_share;          // basis points to refill at while the hypervisor is away
   std::atomic<std::uint32_t> settled;                 // last ClaimProcessDevice::settle_request answered, futex word
   std::uint32_t device_index;                         // ordinal of the device in the hypervisor's node
-  std::byte reserved[40];
+  // Readings of the driver's account: how many were begun and which was the last to be published. What it showed for
+  // this tenant is the one figure of its memory that no process of the tenant can write; 0 = not known.
+  std::atomic<std::uint32_t> reading_begun;
+  std::atomic<std::uint32_t> reading_done;
+  std::atomic<std::uint64_t> observed_bytes;  // of the reading `reading_done`, at least 1 when it is known
+  std::atomic<std::uint32_t> turn;  // slot + 1 of the one who may take all that is left, till the next reading
+  std::byte reserved[20];
 };
 static_assert(sizeof(GrantDevice) == 192 && std::atomic<std::uint64_t>::is_always_lock_free);
 

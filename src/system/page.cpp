@@ -134,8 +134,8 @@ base::Result<MappedPage> MappedPage::create(const std::string& path, std::size_t
     if (!file) return std::unexpected(error_of("make", path, errno));
     int problem = 0;
     if (::fchmod(file.get(), mode) != 0 || ::ftruncate(file.get(), static_cast<off_t>(size)) != 0) problem = errno;
-    // The first page is allocated now, so that a full file system is an error here and not a signal later.
-    if (problem == 0) problem = ::posix_fallocate(file.get(), 0, 4096);
+    // All of it is taken now, so that a full file system is an error here and not a signal to whoever touches it later.
+    if (problem == 0) problem = ::posix_fallocate(file.get(), 0, static_cast<off_t>(size));
     if (problem != 0) {
       ::unlink(path.c_str());
       return std::unexpected(error_of("make", path, problem));
@@ -169,6 +169,8 @@ base::Result<void> MappedPage::repair() {
   if (!valid()) return base::fail(base::ErrorCode::kInternal, "no page is mapped");
   if (::ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0)
     return std::unexpected(error_of("give its size back to", "a page", errno));
+  if (const int problem = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(size_)); problem != 0)
+    return std::unexpected(error_of("give its size back to", "a page", problem));
   guarded[static_cast<std::size_t>(slot_)].damaged.store(false, std::memory_order_release);
   // Other threads use the page meanwhile and see the old mapping or the new one, whole. The kernel is asked directly,
   // since the thread sanitizer takes mmap for a write to every byte.

@@ -18,7 +18,7 @@ class MappedPage {
  public:
   static constexpr std::size_t kMaxMappings = 8192;  // guarded at the same time in one process
 
-  // Makes a new file of exactly this size; fails when the path exists.
+  // Makes a new file of exactly this size, its space taken; fails when the path exists.
   static base::Result<MappedPage> create(const std::string& path, std::size_t size, unsigned mode);
   // Maps an existing file; refuses one of another size, a link, or no regular file.
   static base::Result<MappedPage> attach(const std::string& path, std::size_t size, bool writable);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -63,6 +64,16 @@ TEST(MappedPage, leaves_other_bus_errors_alone) {
   auto* bare = static_cast<volatile char*>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
   ASSERT_EQ(::ftruncate(fd.get(), 0), 0);
   EXPECT_DEATH(static_cast<void>(bare[0]), "");
+}
+
+// A page that was only promised was a signal to whoever touched it first, in a program that had done nothing wrong.
+TEST(MappedPage, takes_its_space_when_it_is_made) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.path("page");
+  ASSERT_TRUE(MappedPage::create(path, kSize, 0600));
+  struct stat info{};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_GE(static_cast<std::size_t>(info.st_blocks) * 512, kSize);
 }
 
 }  // namespace

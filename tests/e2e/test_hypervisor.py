@@ -1,4 +1,6 @@
 """The hypervisor comes, goes, and is killed; programs in slices keep running and keep their limits."""
+import subprocess
+
 from conftest import GIB, MIB, until
 
 
@@ -63,4 +65,18 @@ def test_the_first_look_at_a_machine_shows_its_cards(machine):
     for attempt in range(5):
         machine.environment["TENSOR_FUSION_STATE"] = str(machine.folder / f"state{attempt}")
         assert len(machine.shown("devices" if attempt % 2 else "top")["devices"]) == 2
+        machine.cli("hypervisor", "--stop")
+
+
+def test_two_runs_that_start_at_once_share_one_hypervisor(machine):
+    """Each found no hypervisor and started one; the loser's may neither fail nor take the winner's socket away."""
+    for attempt in range(10):
+        state = machine.folder / f"race{attempt}"
+        machine.environment["TENSOR_FUSION_STATE"] = str(state)
+        command = machine.program("run", "--vram", "1Gi", "--compute", "10%", "--", "true")
+        pair = [subprocess.Popen(command, env=machine.environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        for one in pair:
+            said = one.communicate(timeout=30)[1]
+            assert one.returncode == 0, said
+        machine.cli("ps")
         machine.cli("hypervisor", "--stop")

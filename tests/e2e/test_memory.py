@@ -2,7 +2,7 @@
 import json
 import sys
 
-from conftest import GIB, MIB, TENANT, until
+from conftest import BUILD, GIB, MIB, TENANT, until
 
 
 def test_memory_beyond_the_limit_is_refused_like_a_full_card(machine):
@@ -82,3 +82,13 @@ def test_a_limit_is_changed_while_the_program_runs(machine):
 
 def slices(machine):
     return machine.shown("ps")["slices"]
+
+
+def test_processes_that_falsify_each_others_accounts_get_little_beyond_the_limit(machine):
+    """The claim page is theirs to write; what the driver showed, and what each holds itself, is not."""
+    machine.hypervisor()
+    done = machine.cli("run", "--vram", "4Gi", "--compute", "50%", "--", BUILD / "programs/forge_ledger",
+                       "/run/tensor-fusion/slice/claim", 4 * GIB)
+    said = json.loads(done[0].splitlines()[-1])
+    assert said["most_bytes"] > GIB, "the attack got somewhere"
+    assert said["beyond_bytes"] <= 4 * GIB // 16, said

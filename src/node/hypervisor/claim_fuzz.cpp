@@ -22,17 +22,16 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     std::memcpy(bytes + kSlots, data + kHead, std::min(size - kHead, 4 * sizeof(contract::ClaimProcess)));
   constexpr std::uint64_t kMemory = 80ull << 30;
   well_formed(page);
-  if (taken_slots(page).size() > contract::kMaxProcesses) std::abort();
+  if (taken_slots(page, slot_count(page, 0)).size() > contract::kMaxProcesses) std::abort();
   for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
-    const DeviceView view = device_view(page, device, kMemory);
+    const DeviceView view = device_view(page, slot_count(page, 0), device, kMemory);
     if (view.ledger_bytes > kMemory || view.used_bytes > kMemory || view.peak_bytes > kMemory) std::abort();
-    settle_wanted(page, device, 0);
   }
   const auto is_dead = [&](std::uint32_t slot) { return slot % 2 == 0; };
-  for (std::uint32_t slot = 0; slot < 4; ++slot) reap_slot(page, slot, {}, is_dead);
+  for (std::uint32_t slot = 0; slot < 4; ++slot) reap_slot(page, slot_count(page, 0), slot, {}, is_dead);
   for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
-    repair_lock(page, device, is_dead);
-    rebalance(page, device);
+    repair_lock(page, slot_count(page, 0), device, is_dead);
+    rebalance(page, slot_count(page, 0), device);
   }
   return 0;
 }

@@ -41,10 +41,10 @@ TEST(Claim, counts_no_more_than_the_device_has) {
   claim.hold(1, ~0ull);
   claim.page().process_high.store(~0u);
   claim.page().devices[0].peak_bytes.store(~0ull);
-  const DeviceView view = device_view(claim.page(), 0, kMemory);
+  const DeviceView view = device_view(claim.page(), slot_count(claim.page(), 0), 0, kMemory);
   EXPECT_EQ(view.ledger_bytes, kMemory);
   EXPECT_EQ(view.peak_bytes, kMemory);
-  EXPECT_EQ(slot_count(claim.page()), contract::kMaxProcesses);
+  EXPECT_EQ(slot_count(claim.page(), 0), contract::kMaxProcesses);
 }
 
 TEST(Claim, is_safe_to_read_whatever_stands_in_it) {
@@ -56,15 +56,14 @@ TEST(Claim, is_safe_to_read_whatever_stands_in_it) {
       std::copy_n(reinterpret_cast<const char*>(&word), 8, claim.bytes + i);
     }
     for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
-      EXPECT_LE(device_view(claim.page(), device, kMemory).ledger_bytes, kMemory);
-      settle_wanted(claim.page(), device, 5);
+      EXPECT_LE(device_view(claim.page(), slot_count(claim.page(), 0), device, kMemory).ledger_bytes, kMemory);
     }
-    EXPECT_LE(taken_slots(claim.page()).size(), contract::kMaxProcesses);
+    EXPECT_LE(taken_slots(claim.page(), slot_count(claim.page(), 0)).size(), contract::kMaxProcesses);
     for (std::uint32_t slot = 0; slot < 20; ++slot)
-      reap_slot(claim.page(), slot, {}, [](std::uint32_t s) { return s % 2 == 0; });
+      reap_slot(claim.page(), slot_count(claim.page(), 0), slot, {}, [](std::uint32_t s) { return s % 2 == 0; });
     for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
-      repair_lock(claim.page(), device, [](std::uint32_t) { return true; });
-      rebalance(claim.page(), device);
+      repair_lock(claim.page(), slot_count(claim.page(), 0), device, [](std::uint32_t) { return true; });
+      rebalance(claim.page(), slot_count(claim.page(), 0), device);
     }
   }
 }
@@ -73,7 +72,7 @@ TEST(Reclaim, gives_back_a_dead_slot_and_keeps_the_others) {
   Page claim;
   claim.hold(0, 100);
   claim.hold(1, 30);
-  EXPECT_TRUE(reap_slot(claim.page(), 1, {}, nobody));
+  EXPECT_TRUE(reap_slot(claim.page(), slot_count(claim.page(), 0), 1, {}, nobody));
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 100u);
   EXPECT_EQ(claim.page().processes[1].state.load(), contract::kSlotFree);
   EXPECT_EQ(claim.page().devices[0].lock.load(), 0u);
@@ -84,10 +83,10 @@ TEST(Reclaim, leaves_the_slot_to_the_process_that_has_taken_it_since) {
   claim.hold(1, 30);
   claim.page().processes[1].pid.store(8);
   claim.page().processes[1].start_ticks.store(80);
-  EXPECT_TRUE(reap_slot(claim.page(), 1, {7, 70}, nobody));
+  EXPECT_TRUE(reap_slot(claim.page(), slot_count(claim.page(), 0), 1, {7, 70}, nobody));
   EXPECT_EQ(claim.page().processes[1].state.load(), contract::kSlotLive);
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 30u);
-  EXPECT_TRUE(reap_slot(claim.page(), 1, {8, 80}, nobody));
+  EXPECT_TRUE(reap_slot(claim.page(), slot_count(claim.page(), 0), 1, {8, 80}, nobody));
   EXPECT_EQ(claim.page().processes[1].state.load(), contract::kSlotFree);
   EXPECT_EQ(claim.page().processes[1].pid.load(), 0u);
   EXPECT_EQ(claim.page().processes[1].start_ticks.load(), 0u);
@@ -98,10 +97,10 @@ TEST(Reclaim, waits_for_no_lock) {
   claim.hold(0, 100);
   claim.hold(1, 30);
   claim.page().devices[0].lock.store(1);  // slot 0, alive
-  EXPECT_FALSE(reap_slot(claim.page(), 1, {}, nobody));
+  EXPECT_FALSE(reap_slot(claim.page(), slot_count(claim.page(), 0), 1, {}, nobody));
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 130u);
   claim.page().devices[0].lock.store(0);
-  EXPECT_TRUE(reap_slot(claim.page(), 1, {}, nobody)) << "the same step again";
+  EXPECT_TRUE(reap_slot(claim.page(), slot_count(claim.page(), 0), 1, {}, nobody)) << "the same step again";
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 100u);
 }
 
@@ -110,25 +109,26 @@ TEST(Reclaim, takes_the_lock_of_a_dead_holder_with_its_waiters) {
   claim.hold(2, 50);
   claim.page().devices[0].lock.store(3 | contract::kLockWaiters);
   claim.page().devices[0].used_bytes.store(75);  // it died in the middle
-  EXPECT_FALSE(repair_lock(claim.page(), 0, nobody));
-  EXPECT_TRUE(repair_lock(claim.page(), 0, [](std::uint32_t slot) { return slot == 2; }));
+  EXPECT_FALSE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, nobody));
+  EXPECT_TRUE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, [](std::uint32_t slot) { return slot == 2; }));
   EXPECT_EQ(claim.page().devices[0].lock.load(), 0u);
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 50u);
   claim.page().devices[0].lock.store(contract::kHypervisorHolder);
-  EXPECT_TRUE(repair_lock(claim.page(), 0, nobody)) << "left by a hypervisor that died";
+  EXPECT_TRUE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, nobody)) << "left by a hypervisor that died";
   claim.page().devices[0].lock.store(contract::kSweeperHolder);
-  EXPECT_FALSE(repair_lock(claim.page(), 0, [](std::uint32_t) { return true; })) << "held by a process without a slot";
+  EXPECT_FALSE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, [](std::uint32_t) { return true; }))
+      << "held by a process without a slot";
 }
 
 TEST(Reclaim, sets_a_wrong_total_right_only_while_nobody_changes_it) {
   Page claim;
   claim.hold(0, 100);
-  EXPECT_FALSE(rebalance(claim.page(), 0));
+  EXPECT_FALSE(rebalance(claim.page(), slot_count(claim.page(), 0), 0));
   claim.page().devices[0].used_bytes.store(0);
   claim.page().devices[0].lock.store(1);
-  EXPECT_FALSE(rebalance(claim.page(), 0));
+  EXPECT_FALSE(rebalance(claim.page(), slot_count(claim.page(), 0), 0));
   claim.page().devices[0].lock.store(0);
-  EXPECT_TRUE(rebalance(claim.page(), 0));
+  EXPECT_TRUE(rebalance(claim.page(), slot_count(claim.page(), 0), 0));
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 100u);
 }
 
@@ -137,6 +137,7 @@ TEST(Reconcile, trusts_a_rise_at_rest_at_once_and_in_motion_the_second_time) {
   EXPECT_EQ(unledgered({100, 120, 150}, 0).bytes, 0u) << "it moved: once is no proof";
   EXPECT_EQ(unledgered({100, 120, 150}, 30).bytes, 30u);
   EXPECT_EQ(unledgered({100, 120, 150}, 90).bytes, 30u) << "downwards at once";
+  EXPECT_EQ(unledgered({100, 100, 150, false}, 0).bytes, 0u) << "up and down again in between is no rest";
   EXPECT_EQ(unledgered({200, 100, 150}, 90).bytes, 0u) << "the larger ledger counts: it was freed in between";
 }
 
@@ -144,6 +145,7 @@ TEST(Reconcile, learns_what_a_context_costs_from_a_process_with_one) {
   EXPECT_EQ(overhead_from({10, 10, 300}, 1, kMemory), 290u);
   EXPECT_EQ(overhead_from({10, 10, 300}, 2, kMemory), 0u);
   EXPECT_EQ(overhead_from({10, 20, 300}, 1, kMemory), 0u);
+  EXPECT_EQ(overhead_from({10, 10, 300, false}, 1, kMemory), 0u);
   EXPECT_EQ(overhead_from({0, 0, kMemory / 2}, 1, kMemory), 0u) << "that is no context";
 }
 

@@ -27,8 +27,9 @@ bool well_formed(const ClaimPage& page) {
   return page.magic == contract::kClaimMagic && page.abi == contract::kClaimAbi && page.size_bytes == sizeof(ClaimPage);
 }
 
-std::uint32_t slot_count(const ClaimPage& page) {
-  return std::min<std::uint32_t>(page.process_high.load(std::memory_order_acquire), contract::kMaxProcesses);
+std::uint32_t slot_count(const ClaimPage& page, std::uint32_t known) {
+  return std::min<std::uint32_t>(std::max(known, page.process_high.load(std::memory_order_acquire)),
+                                 contract::kMaxProcesses);
 }
 
 SlotView slot_view(const ClaimPage& page, std::uint32_t slot) {
@@ -45,10 +46,9 @@ SlotView slot_view(const ClaimPage& page, std::uint32_t slot) {
   return view;
 }
 
-std::vector<SlotView> taken_slots(const ClaimPage& page) {
+std::vector<SlotView> taken_slots(const ClaimPage& page, std::uint32_t slots) {
   std::vector<SlotView> views;
-  const std::uint32_t count = slot_count(page);
-  for (std::uint32_t slot = 0; slot < count; ++slot) {
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
     const SlotView view = slot_view(page, slot);
     if (view.state != contract::kSlotFree) views.push_back(view);
   }
@@ -65,14 +65,14 @@ std::uint32_t contexts_of(const ClaimPage& page, std::uint32_t slot, std::uint32
       std::min<std::uint64_t>(row(page, slot, device).contexts.load(kRelaxed), kMostContexts));
 }
 
-DeviceView device_view(const ClaimPage& page, std::uint32_t device, std::uint64_t device_memory_bytes) {
+DeviceView device_view(const ClaimPage& page, std::uint32_t slots, std::uint32_t device,
+                       std::uint64_t device_memory_bytes) {
   const contract::ClaimDevice& total = page.devices[device % contract::kMaxDevices];
   DeviceView view;
   view.used_bytes = std::min(total.used_bytes.load(std::memory_order_acquire), device_memory_bytes);
   view.peak_bytes = std::min(total.peak_bytes.load(kRelaxed), device_memory_bytes);
   view.refused = total.refused.load(kRelaxed);
-  const std::uint32_t count = slot_count(page);
-  for (std::uint32_t slot = 0; slot < count; ++slot) {
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
     if (!holds_something(page.processes[slot].state.load(std::memory_order_acquire))) continue;
     const ClaimProcessDevice& process = row(page, slot, device);
     view.ledger_bytes += std::min(process.ledger_bytes.load(kRelaxed), device_memory_bytes);
@@ -83,17 +83,6 @@ DeviceView device_view(const ClaimPage& page, std::uint32_t device, std::uint64_
   }
   view.ledger_bytes = std::min(view.ledger_bytes, device_memory_bytes);
   return view;
-}
-
-std::uint32_t settle_wanted(const ClaimPage& page, std::uint32_t device, std::uint32_t settled) {
-  std::uint32_t newest = settled;
-  const std::uint32_t count = slot_count(page);
-  for (std::uint32_t slot = 0; slot < count; ++slot) {
-    if (!holds_something(page.processes[slot].state.load(std::memory_order_acquire))) continue;
-    const std::uint32_t wanted = row(page, slot, device).settle_request.load(std::memory_order_acquire);
-    if (static_cast<std::int32_t>(wanted - newest) > 0) newest = wanted;
-  }
-  return newest;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -20,9 +20,10 @@ struct SlotView {
 };
 
 bool well_formed(const contract::ClaimPage& page);
-std::uint32_t slot_count(const contract::ClaimPage& page);  // slots worth looking at
+// Slots worth looking at: as many as were ever seen taken, whatever the page says now.
+std::uint32_t slot_count(const contract::ClaimPage& page, std::uint32_t known);
 SlotView slot_view(const contract::ClaimPage& page, std::uint32_t slot);
-std::vector<SlotView> taken_slots(const contract::ClaimPage& page);  // every slot that is not free
+std::vector<SlotView> taken_slots(const contract::ClaimPage& page, std::uint32_t slots);  // every one that is not free
 
 struct DeviceView {
   std::uint64_t used_bytes = 0;    // as the page has it
@@ -34,11 +35,10 @@ struct DeviceView {
   std::uint32_t contexts = 0;
   std::uint32_t blocked = 0;
 };
-DeviceView device_view(const contract::ClaimPage& page, std::uint32_t device, std::uint64_t device_memory_bytes);
+DeviceView device_view(const contract::ClaimPage& page, std::uint32_t slots, std::uint32_t device,
+                       std::uint64_t device_memory_bytes);
 std::uint64_t ledger_of(const contract::ClaimPage& page, std::uint32_t slot, std::uint32_t device,
                         std::uint64_t device_memory_bytes);
 std::uint32_t contexts_of(const contract::ClaimPage& page, std::uint32_t slot, std::uint32_t device);
-// The highest request for a reading of NVML over all slots of a device, in the sense of a counter that may wrap.
-std::uint32_t settle_wanted(const contract::ClaimPage& page, std::uint32_t device, std::uint32_t settled);
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -69,31 +69,45 @@ base::Result<Client> Client::connect(const std::string& state) {
   return Client(system::LineConnection(*std::move(fd)));
 }
 
+// One that is about to leave still has its socket for a moment; who has answered once does not leave while we talk.
+base::Result<Client> Client::connect_and_greet(const std::string& state) {
+  auto client = connect(state);
+  if (!client) return client;
+  if (const auto greeted = client->version(); !greeted && greeted.error().code == ErrorCode::kUnavailable)
+    return std::unexpected(greeted.error());
+  return client;
+}
+
 base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
-  auto client = connect(options.state);
+  auto client = connect_and_greet(options.state);
   if (client || client.error().code != ErrorCode::kUnavailable) return client;
   if (options.hypervisor_command.empty()) return client;
   const unsigned mode = ::geteuid() == 0 ? 0755 : 0700;
   if (auto made = system::make_directories(options.state, mode); !made) return std::unexpected(made.error());
   const std::string log = options.state + "/hypervisor.log";
   if (auto begun = begin_log(log); !begun) return std::unexpected(begun.error());
-  const pid_t child = ::fork();
-  if (child < 0) return std::unexpected(system::error_of("start", "a hypervisor", errno));
-  if (child == 0) become_daemon(options.hypervisor_command, log);
-  bool running = true;
-  std::string why;
+  constexpr std::uint64_t kAgainNs = 200'000'000;
+  pid_t child = -1;
+  std::uint64_t start_at = 0;
   const std::uint64_t end = system::monotonic_ns() + options.timeout_ms * 1'000'000;
   while (system::monotonic_ns() < end) {
-    client = connect(options.state);
+    client = connect_and_greet(options.state);
     if (client || client.error().code != ErrorCode::kUnavailable) return client;
     int status = 0;
-    if (running && ::waitpid(child, &status, WNOHANG) == child) {
-      running = false;
-      why = last_line(log);
-      // Losing a race against another one is fine: that one is about to listen. Anything else is the end.
+    if (child > 0 && ::waitpid(child, &status, WNOHANG) == child) {
+      child = -1;
+      // Losing a race is fine: the other is about to listen, or it was about to leave and we try again. Anything else
+      // is the end.
+      const std::string why = last_line(log);
       if (why.find("already serves") == std::string::npos)
         return base::fail(ErrorCode::kUnavailable,
                           "the hypervisor does not start: " + (why.empty() ? "see " + log : why));
+      start_at = system::monotonic_ns() + kAgainNs;
+    }
+    if (child < 0 && system::monotonic_ns() >= start_at) {
+      child = ::fork();
+      if (child < 0) return std::unexpected(system::error_of("start", "a hypervisor", errno));
+      if (child == 0) become_daemon(options.hypervisor_command, log);
     }
     ::usleep(5000);
   }

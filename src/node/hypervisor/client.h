@@ -57,6 +57,7 @@ class Client {
   base::Result<base::Json> call(const base::Json& request, std::uint64_t timeout_ms = 10'000);
 
  private:
+  static base::Result<Client> connect_and_greet(const std::string& state);
   explicit Client(system::LineConnection connection) : connection_(std::move(connection)) {}
   system::LineConnection connection_;
 };

@@ -348,8 +348,8 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
       device.memory_limit_bytes = placed.memory_bytes;
       device.request_share = placed.request_share;
       device.limit_share = placed.limit_share;
-      const DeviceView claim =
-          device_view(tenant->pages.claim(), static_cast<std::uint32_t>(row), device.device_memory_bytes);
+      const DeviceView claim = device_view(tenant->pages.claim(), tenant->pages.slots(),
+                                           static_cast<std::uint32_t>(row), device.device_memory_bytes);
       const std::uint64_t used = claim.used_bytes + tenant->usage[row].unledgered_bytes;
       if (used > placed.memory_bytes)
         notices.push("it uses " + base::to_text(base::Bytes{used}) +
@@ -368,17 +368,18 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
     return refuse(connection, {ErrorCode::kUsage, std::to_string(number) + " is no signal"});
   Tenant* tenant = tenant_for(connection, peer, request, "tenant");
   if (!tenant) return;
-  std::vector<pid_t> pids = members_of(tenant->record);
-  for (const LiveProcess& process : tenant->processes)
-    if (!process.dead && process.host_pid != 0) pids.push_back(process.host_pid);
-  std::sort(pids.begin(), pids.end());
-  pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
   int reached = 0;
-  for (const pid_t pid : pids) {
+  std::vector<pid_t> signalled;
+  for (const LiveProcess& process : tenant->processes) {
+    if (process.dead || !process.pidfd) continue;
+    signalled.push_back(process.host_pid);
+    if (system::signal_process(process.pidfd.get(), number)) ++reached;
+  }
+  for (const pid_t pid : members_of(tenant->record)) {
+    if (std::ranges::find(signalled, pid) != signalled.end()) continue;
     const auto pidfd = system::open_pidfd(pid);
     // Looked at again behind the pidfd: the number may be another process's by now.
-    if (!pidfd || !(is_member(tenant->record, pid) || parts_.tenants.live_process(*tenant, pid))) continue;
-    if (system::signal_process(pidfd->get(), number)) ++reached;
+    if (pidfd && is_member(tenant->record, pid) && system::signal_process(pidfd->get(), number)) ++reached;
   }
   server_->send(connection, ok().set("name", tenant->record.name).set("processes", reached));
 }

@@ -24,6 +24,7 @@ struct Device {
   std::vector<std::string> files;            // device files a process needs for this one
   std::uint64_t context_overhead_bytes = 0;  // learned; 0 = not yet
   std::uint64_t outside_bytes = 0;           // used by processes of no tenant
+  std::uint64_t shared_bytes = 0;            // of processes that cannot be told apart from here
   std::uint64_t memory_used_bytes = 0;
   unsigned utilisation_percent = 0;
   double temperature_celsius = 0, power_watts = 0;

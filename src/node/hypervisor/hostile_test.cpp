@@ -1,6 +1,7 @@
 // Tenants and clients that lie, flood, cut and keep.
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -95,6 +96,104 @@ TEST(Hypervisor, ignores_a_claim_on_another_tenants_process) {
   EXPECT_TRUE(eventually([&] { return daemon.tenant("victim")["devices"].at(0)["observed_bytes"].as_uint() == 5000; }));
   ASSERT_TRUE(daemon.client().kill("liar", SIGKILL));
   EXPECT_EQ(::kill(process.pid(), 0), 0) << "`kill liar` must not reach the victim";
+}
+
+TEST(Hypervisor, does_not_lose_sight_of_slots_that_a_page_denies) {  // process_high = 0 made the sum of all slots 0
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess process(slice.reply.slice_directory, 100 << 20);
+  ASSERT_TRUE(slice.start(process.pid()));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  slice.claimed().process_high.store(0);
+  slice.claimed().devices[0].used_bytes.store(5);  // so that the hypervisor sums up anew
+  EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 100u << 20; }));
+  EXPECT_EQ(daemon.tenant("a")["processes"].size(), 1u);
+  process.kill();
+  EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 0; })) << "and reclaims it";
+}
+
+TEST(Hypervisor, signals_no_process_that_a_slice_only_claims) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const Child bystander;  // before the slice is there, so that it cannot have its page
+  Slice liar(daemon, request("liar"));
+  Child child;
+  ASSERT_TRUE(liar.start(child.pid));
+  contract::ClaimProcess& forged = liar.claimed().processes[0];
+  forged.pid.store(static_cast<std::uint32_t>(bystander.pid));
+  forged.start_ticks.store(*system::start_ticks(bystander.pid));
+  liar.claimed().process_high.store(1);
+  forged.state.store(contract::kSlotLive);
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "not one of its own"); }));
+  EXPECT_EQ(daemon.tenant("liar")["processes"].size(), 0u);
+  daemon.world("process " + std::to_string(bystander.pid) + " GPU-0000 5000 0\n");
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "process " + std::to_string(bystander.pid)); }))
+      << "a claim does not make it limited";
+  ASSERT_TRUE(daemon.client().kill("liar", SIGKILL));
+  EXPECT_TRUE(system::process_stat(bystander.pid) && !system::process_stat(bystander.pid)->dead());
+  EXPECT_TRUE(eventually([&] { return !system::process_stat(child.pid) || system::process_stat(child.pid)->dead(); }));
+}
+
+TEST(Hypervisor, overwrites_a_grant_back_within_a_moment) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess process(slice.reply.slice_directory, 100);
+  ASSERT_TRUE(slice.start(process.pid()));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  auto writable = system::MappedPage::attach(slice.reply.slice_directory + "/grant", sizeof(GrantPage), true).value();
+  for (int i = 0; i < 5; ++i) {
+    writable.as<GrantPage>()->devices[0].memory_limit_bytes.store(80 * kTestGi);
+    EXPECT_TRUE(eventually([&] { return slice.granted().devices[0].memory_limit_bytes.load() == kTestGi; }, 600)) << i;
+  }
+}
+
+// Programs of root can undo their view; the kernel tells the daemon of the change itself.
+TEST(Hypervisor, notices_at_once_when_a_view_is_opened) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make and open a view here";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  int ready[2], go[2];
+  ASSERT_TRUE(::pipe(ready) == 0 && ::pipe(go) == 0);
+  const std::string folder = contract::kSlicePath, grant = slice.reply.slice_directory + "/grant";
+  const pid_t program = ::fork();
+  if (program == 0) {
+    const std::string view = "mount --make-rprivate / && mount -t tmpfs none /run && mkdir -p " + folder + " && : > " +
+                             folder + "/grant && mount --bind " + grant + " " + folder +
+                             "/grant && mount -o remount,bind,ro " + folder + "/grant";
+    if (::unshare(CLONE_NEWNS) != 0 || std::system(view.c_str()) != 0) ::_exit(1);
+    char next = 0;
+    if (::write(ready[1], "x", 1) != 1 || ::read(go[0], &next, 1) != 1) ::_exit(1);
+    if (std::system(("mount -o remount,bind,rw " + folder + "/grant").c_str()) != 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  ::close(ready[1]);
+  char told = 0;
+  if (::read(ready[0], &told, 1) != 1) {
+    ::waitpid(program, nullptr, 0);
+    GTEST_SKIP() << "no view can be made here";
+  }
+  ASSERT_TRUE(slice.start(program));
+  EXPECT_FALSE(daemon.has_event("tampered", "its view"));
+  ASSERT_EQ(::write(go[1], "x", 1), 1);
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "the grant in its view was made writable"); }));
+  ::kill(program, SIGKILL);
+  ::waitpid(program, nullptr, 0);
+  for (const int fd : {ready[0], go[0], go[1]}) ::close(fd);
+}
+
+TEST(Hypervisor, leaves_the_socket_of_another_that_took_its_place) {
+  TestDaemon old;
+  ASSERT_TRUE(old.start());
+  for (const char* name : {"/hypervisor.lock", "/hypervisor.sock"})
+    ASSERT_EQ(::unlink((old.state() + name).c_str()), 0);
+  TestDaemon fresh;
+  fresh.options.state = old.state();
+  ASSERT_TRUE(fresh.start());
+  old.kill(SIGTERM);
+  EXPECT_TRUE(Client::connect(fresh.state())) << "the old one took the new one's socket away with it";
 }
 
 TEST(Hypervisor, keeps_limits_and_puts_pages_back_that_a_tenant_removes_replaces_or_cuts) {

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "node/hypervisor/desk.h"
 #include "node/hypervisor/meter.h"
@@ -50,7 +51,7 @@ struct Hypervisor::State {
             {.ready = [this] { discover(); },
              .unhealthy = [this](const std::string& why) { on_provider_trouble(why); },
              .log = [this](const std::string& level, const std::string& message) { on_provider_log(level, message); }}),
-        meter(provider, devices, tenants, share, events),
+        meter(*loop, provider, devices, tenants, share, events),
         desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
               options.version}) {
     tenants.set_hooks({.rang = [this] { settle_all(); },
@@ -172,6 +173,7 @@ struct Hypervisor::State {
     const unsigned mode = ::geteuid() == 0 ? 0666 : 0600;
     auto listener = system::listen_unix(directory.socket(), mode);
     if (!listener) return std::unexpected(listener.error());
+    socket = system::identity_of(directory.socket());
     // Tenants first: their shares go on before anything new is heard.
     tenants.restore();
     directory.prune_logs();
@@ -215,6 +217,7 @@ struct Hypervisor::State {
   Meter meter;
   Desk desk;
   std::unique_ptr<Server> server;
+  std::optional<system::FileIdentity> socket;
   std::uint64_t idle_since_ns = 0;
   bool events_supported = true;
 };
@@ -234,7 +237,9 @@ base::Result<std::unique_ptr<Hypervisor>> Hypervisor::make(HypervisorOptions opt
 
 base::Result<void> Hypervisor::run() {
   state_->loop->run();
-  ::unlink(state_->directory.socket().c_str());
+  // Where somebody has cleared the directory, another may listen there by now.
+  if (state_->socket && system::identity_of(state_->directory.socket()) == state_->socket)
+    ::unlink(state_->directory.socket().c_str());
   return {};
 }
 

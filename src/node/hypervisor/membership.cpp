@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "base/text.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -58,6 +59,22 @@ std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& recor
     if (system::namespace_inode(candidate, "pid") == slot.pid_namespace) return candidate;
   }
   return std::nullopt;
+}
+
+bool has_mapped(pid_t pid, const system::FileIdentity& file, std::string_view name) {
+  constexpr std::size_t kMostBytes = 64u << 20;
+  const auto maps = system::read_file("/proc/" + std::to_string(pid) + "/maps", kMostBytes);
+  if (!maps) return false;
+  // address permissions offset device inode path: stacked file systems show another device than stat does, so the inode
+  // and the name decide.
+  const std::string inode = " " + std::to_string(file.inode) + " ";
+  const std::string end = "/" + std::string(name);
+  for (const std::string_view line : base::split(*maps, '\n')) {
+    if (line.find(inode) == std::string_view::npos) continue;
+    const std::string_view path = base::trim(line);
+    if (path.ends_with(end) || path.ends_with(end + " (deleted)")) return true;
+  }
+  return false;
 }
 
 std::vector<pid_t> members_of(const TenantRecord& record) {

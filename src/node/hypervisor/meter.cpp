@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kUnlimitedForNs =
     800'000'000;  // a limiter has registered long before its first allocation is this old
+constexpr std::uint64_t kBetweenSettlesNs = 2'000'000;
 constexpr double kNever = -1;
 
 pid_t pid_of(const ProcessInformation& process) {
@@ -35,9 +36,9 @@ bool is_shared_server(const system::ProcessStat& stat) { return stat.name.starts
 
 }  // namespace
 
-Meter::Meter(device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants, ShareLoop& share,
-             EventRing& events)
-    : provider_(provider), devices_(devices), tenants_(tenants), share_(share), events_(events) {}
+Meter::Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants,
+             ShareLoop& share, EventRing& events)
+    : loop_(loop), provider_(provider), devices_(devices), tenants_(tenants), share_(share), events_(events) {}
 
 void Meter::read_now(std::function<void()> done) {
   if (done) waiting_.push_back(std::move(done));
@@ -51,9 +52,10 @@ void Meter::read_now(std::function<void()> done) {
 void Meter::begin() {
   reading_ = true;
   again_ = false;
+  begun_ns_ = system::monotonic_ns();
   served_.swap(waiting_);
   before_.clear();
-  for (Tenant* tenant : tenants_.all()) before_[tenant->record.id] = look_at(*tenant);
+  for (Tenant* tenant : tenants_.all()) before_[tenant->record.id] = begin_with(*tenant);
   provider_.call(device::ProviderCall::kProcesses, {}, [this](base::Result<device::ProviderProcess::Body> reply) {
     // Without an answer everything stays as it was: limits hold, settle requests wait for the provider to come back.
     if (reply) finish(device::ProviderProcess::items<ProcessInformation>(*reply));
@@ -66,11 +68,14 @@ void Meter::begin() {
   });
 }
 
-Meter::Before Meter::look_at(const Tenant& tenant) const {
+Meter::Before Meter::begin_with(const Tenant& tenant) const {
   Before before;
   const contract::ClaimPage& page = tenant.pages.claim();
+  for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row)
+    tenant.pages.grant().devices[row].reading_begun.fetch_add(1, std::memory_order_acq_rel);
   for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
     const std::uint64_t memory = tenant.record.devices[row].device_memory_bytes;
+    before.changes.push_back(page.devices[row].changes.load(std::memory_order_acquire));
     before.used.push_back(std::min(page.devices[row].used_bytes.load(std::memory_order_acquire), memory));
     for (const LiveProcess& process : tenant.processes) {
       if (process.dead) continue;
@@ -90,7 +95,15 @@ void Meter::settle(Tenant& tenant) {
       if (page.processes[process.slot].devices[row].settle_request.load(std::memory_order_acquire) ==
           process.settle_seen[row])
         continue;
-      read_now();
+      // However fast a tenant asks: its readings are everybody's time.
+      const std::uint64_t now = system::monotonic_ns(), since = now - begun_ns_;
+      if (since >= kBetweenSettlesNs) return read_now();
+      if (settle_later_) return;
+      settle_later_ = true;
+      loop_.after(kBetweenSettlesNs - since, [this] {
+        settle_later_ = false;
+        read_now();
+      });
       return;
     }
   }
@@ -110,8 +123,9 @@ void Meter::finish(const std::vector<ProcessInformation>& processes) {
     if (before == before_.end()) continue;  // made after the question
     learn_overhead(*tenant, before->second);
     apply(*tenant, before->second);
-    answer(*tenant, before->second);
     list_processes(*tenant);
+    publish(*tenant, before->second);
+    answer(*tenant, before->second);
   }
 }
 
@@ -149,15 +163,19 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
     }
   }
   for (Device& device : devices_.all()) {
-    // What a shared account shows beyond the ledgers of those who may be behind it is a stranger's.
-    std::uint64_t claimed = 0;
+    // What a shared account shows beyond the limits of those who may be behind it is a stranger's; up to these it is
+    // kept free for them already.
+    std::uint64_t granted = 0;
     for (Tenant* tenant : tenants_.all())
       for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
-        if (tenant->record.devices[row].uuid == device.uuid && tenant->usage[row].observed_bytes == 0)
-          claimed +=
-              device_view(tenant->pages.claim(), static_cast<std::uint32_t>(row), device.memory_bytes).ledger_bytes;
+        if (tenant->record.devices[row].uuid == device.uuid && tenant->usage[row].observed_bytes == 0 &&
+            device_view(tenant->pages.claim(), tenant->pages.slots(), static_cast<std::uint32_t>(row),
+                        device.memory_bytes)
+                    .ledger_bytes > 0)
+          granted += tenant->record.devices[row].memory_limit_bytes;
     const std::uint64_t pool = shared[device.uuid];
-    device.outside_bytes = outside[device.uuid] + (pool > claimed && claimed == 0 ? pool : 0);
+    device.shared_bytes = pool;
+    device.outside_bytes = outside[device.uuid] + (pool > granted ? pool - granted : 0);
   }
   report_unlimited(std::move(unlimited));
 }
@@ -186,8 +204,9 @@ void Meter::learn_overhead(const Tenant& tenant, const Before& before, std::uint
     const auto seen = observed_.find(process.host_pid);
     const auto ledger = before.ledger.find({process.slot, row});
     if (seen == observed_.end() || ledger == before.ledger.end() || !seen->second.contains(device.uuid)) continue;
+    const bool at_rest = page.devices[row].changes.load(std::memory_order_acquire) == before.changes[row];
     const Reading reading{ledger->second, ledger_of(page, process.slot, row, device.memory_bytes),
-                          seen->second.at(device.uuid)};
+                          seen->second.at(device.uuid), at_rest};
     device.context_overhead_bytes = overhead_from(reading, contexts_of(page, process.slot, row), device.memory_bytes);
     if (device.context_overhead_bytes != 0) break;
   }
@@ -200,7 +219,8 @@ void Meter::apply(Tenant& tenant, const Before& before) {
     TenantUsage& usage = tenant.usage[row];
     const std::uint64_t memory = tenant.record.devices[row].device_memory_bytes;
     const std::uint64_t after = std::min(page.devices[row].used_bytes.load(std::memory_order_acquire), memory);
-    const Unledgered found = unledgered({before.used[row], after, usage.observed_bytes}, usage.estimate_bytes);
+    const bool at_rest = page.devices[row].changes.load(std::memory_order_acquire) == before.changes[row];
+    const Unledgered found = unledgered({before.used[row], after, usage.observed_bytes, at_rest}, usage.estimate_bytes);
     usage.estimate_bytes = found.estimate;
     usage.unledgered_bytes = found.bytes;
     auto& word = grant.devices[row].unledgered_bytes;
@@ -209,6 +229,51 @@ void Meter::apply(Tenant& tenant, const Before& before) {
     if (periodic_ && device)
       share_.observe_utilisation(tenant.share_id, device->ordinal, usage.utilisation_percent, 1'000'000'000);
   }
+}
+
+// What no process of the tenant can write: each holds itself to it, whatever the claim says
+// (guest/limiter/core/growth.h).
+void Meter::publish(Tenant& tenant, const Before& before) {
+  for (std::uint32_t row = 0; row < tenant.record.devices.size() && row < before.used.size(); ++row) {
+    TenantUsage& usage = tenant.usage[row];
+    give_turn(tenant, before, row);
+    // Nothing held is a figure, too; what is held under a name that cannot be told from here is none.
+    const Device* device = devices_.find(tenant.record.devices[row].uuid);
+    const bool seen = usage.observed_bytes != 0 || (device && device->shared_bytes == 0);
+    contract::GrantDevice& grant = tenant.pages.grant().devices[row];
+    grant.observed_bytes.store(seen ? std::max<std::uint64_t>(usage.observed_bytes, 1) : 0, std::memory_order_relaxed);
+    grant.turn.store(usage.turn.name, std::memory_order_relaxed);
+    grant.reading_done.store(grant.reading_begun.load(std::memory_order_relaxed), std::memory_order_release);
+  }
+}
+
+// One of those that asked may take all that is left. It keeps its turn until the driver shows that it has taken
+// something (or it does not, for a while): given to another in between, the same memory would be had twice.
+void Meter::give_turn(Tenant& tenant, const Before& before, std::uint32_t row) {
+  constexpr std::uint64_t kTurnNs = 50'000'000;
+  Turn& turn = tenant.usage[row].turn;
+  const std::string& uuid = tenant.record.devices[row].uuid;
+  const auto shown = [&](pid_t pid) -> std::uint64_t {
+    const auto process = observed_.find(pid);
+    if (process == observed_.end()) return 0;
+    const auto bytes = process->second.find(uuid);
+    return bytes == process->second.end() ? 0 : bytes->second;
+  };
+  const std::uint64_t now = system::monotonic_ns();
+  const bool lives = turn.name != 0 && tenants_.live_process(tenant, turn.pid) != nullptr;
+  if (lives && shown(turn.pid) == turn.shown_bytes && now - turn.since_ns < kTurnNs) return;
+  const LiveProcess *first = nullptr, *next = nullptr;
+  for (const LiveProcess& process : tenant.processes) {
+    const auto asked = before.settle.find({process.slot, row});
+    if (process.dead || process.host_pid == 0 || asked == before.settle.end() ||
+        asked->second == process.settle_seen[row])
+      continue;
+    if (!first || process.slot < first->slot) first = &process;
+    if (process.slot >= turn.last && (!next || process.slot < next->slot)) next = &process;
+  }
+  if (!next) next = first;
+  turn = next ? Turn{next->slot + 1, next->slot + 1, next->host_pid, shown(next->host_pid), now}
+              : Turn{0, turn.last, 0, 0, 0};
 }
 
 // `settled` counts answers; a waiting process sees it change. Answered is what was asked before the driver was.

@@ -29,8 +29,8 @@ struct UnlimitedProcess {
 
 class Meter {
  public:
-  Meter(device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants, ShareLoop& share,
-        EventRing& events);
+  Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants,
+        ShareLoop& share, EventRing& events);
 
   void read_now(std::function<void()> done = {});  // done is called after the next whole reading, or its failure
   void settle(Tenant& tenant);                     // reads if one of its processes asks for it
@@ -45,21 +45,24 @@ class Meter {
 
  private:
   struct Before {
-    std::vector<std::uint64_t> used;                                          // per row
+    std::vector<std::uint64_t> used, changes;                                 // per row
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> settle;  // slot, row -> request
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> ledger;  // slot, row -> bytes
   };
   void begin();
   void finish(const std::vector<ProcessInformation>& processes);
-  Before look_at(const Tenant& tenant) const;
+  Before begin_with(const Tenant& tenant) const;
   void account(const std::vector<ProcessInformation>& processes);
   void apply(Tenant& tenant, const Before& before);
   void learn_overhead(Tenant& tenant, const Before& before);
   void learn_overhead(const Tenant& tenant, const Before& before, std::uint32_t row, Device& device) const;
+  void publish(Tenant& tenant, const Before& before);
+  void give_turn(Tenant& tenant, const Before& before, std::uint32_t row);
   void answer(Tenant& tenant, const Before& before);
   void report_unlimited(std::vector<UnlimitedProcess> now);
   void measure_shares(std::uint64_t now_ns);
 
+  system::Loop& loop_;
   device::ProviderProcess& provider_;
   DeviceTable& devices_;
   TenantTable& tenants_;
@@ -68,6 +71,8 @@ class Meter {
   bool reading_ = false;
   bool again_ = false;
   bool periodic_ = false;
+  bool settle_later_ = false;
+  std::uint64_t begun_ns_ = 0;
   std::map<std::string, Before> before_;  // by tenant id
   std::vector<std::function<void()>> waiting_, served_;
   std::map<pid_t, std::map<std::string, std::uint64_t>> observed_;

@@ -45,11 +45,10 @@ class TryLock {
   bool took_over_ = false;
 };
 
-std::uint64_t sum_of_live(const ClaimPage& page, std::uint32_t device) {
+std::uint64_t sum_of_live(const ClaimPage& page, std::uint32_t slots, std::uint32_t device) {
   constexpr std::uint64_t kMost = 1ull << 62;
   std::uint64_t sum = 0;
-  const std::uint32_t count = slot_count(page);
-  for (std::uint32_t slot = 0; slot < count; ++slot) {
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
     if (page.processes[slot].state.load(std::memory_order_acquire) != contract::kSlotLive) continue;
     sum = std::min(kMost, sum + ledger_of(page, slot, device, kMost));
   }
@@ -58,7 +57,8 @@ std::uint64_t sum_of_live(const ClaimPage& page, std::uint32_t device) {
 
 }  // namespace
 
-bool reap_slot(ClaimPage& page, std::uint32_t slot, const SlotOwner& owner, const SlotIsDead& is_dead) {
+bool reap_slot(ClaimPage& page, std::uint32_t slots, std::uint32_t slot, const SlotOwner& owner,
+               const SlotIsDead& is_dead) {
   contract::ClaimProcess& process = page.processes[slot % contract::kMaxProcesses];
   const auto given_away = [&] {
     const std::uint32_t pid = process.pid.load(std::memory_order_acquire);
@@ -85,7 +85,7 @@ bool reap_slot(ClaimPage& page, std::uint32_t slot, const SlotOwner& owner, cons
       all = false;
       continue;
     }
-    page.devices[device].used_bytes.store(sum_of_live(page, device), std::memory_order_relaxed);
+    page.devices[device].used_bytes.store(sum_of_live(page, slots, device), std::memory_order_relaxed);
     process.devices[device].ledger_bytes.store(0, std::memory_order_relaxed);
   }
   if (!all) return false;
@@ -102,23 +102,23 @@ bool reap_slot(ClaimPage& page, std::uint32_t slot, const SlotOwner& owner, cons
   return true;
 }
 
-bool repair_lock(ClaimPage& page, std::uint32_t device, const SlotIsDead& is_dead) {
+bool repair_lock(ClaimPage& page, std::uint32_t slots, std::uint32_t device, const SlotIsDead& is_dead) {
   if ((page.devices[device % contract::kMaxDevices].lock.load(std::memory_order_acquire) & ~kLockWaiters) == 0)
     return false;
   const TryLock lock(page, device, is_dead);
   if (!lock.took_over()) return false;
-  page.devices[device].used_bytes.store(sum_of_live(page, device), std::memory_order_relaxed);
+  page.devices[device].used_bytes.store(sum_of_live(page, slots, device), std::memory_order_relaxed);
   return true;
 }
 
-bool rebalance(ClaimPage& page, std::uint32_t device) {
+bool rebalance(ClaimPage& page, std::uint32_t slots, std::uint32_t device) {
   const auto wrong = [&] {
-    return page.devices[device].used_bytes.load(std::memory_order_acquire) != sum_of_live(page, device);
+    return page.devices[device].used_bytes.load(std::memory_order_acquire) != sum_of_live(page, slots, device);
   };
   if (page.devices[device].lock.load(std::memory_order_acquire) != 0 || !wrong()) return false;
   const TryLock lock(page, device, {});
   if (!lock.held() || !wrong()) return false;  // it was in the middle of a change when we looked first
-  page.devices[device].used_bytes.store(sum_of_live(page, device), std::memory_order_relaxed);
+  page.devices[device].used_bytes.store(sum_of_live(page, slots, device), std::memory_order_relaxed);
   return true;
 }
 

@@ -10,6 +10,7 @@ namespace tensor_fusion::node::hypervisor {
 
 using SlotIsDead = std::function<bool(std::uint32_t slot)>;
 
+// `slots` below: how many there are to sum over (slot_count).
 // Whose slot it was, as it names itself there.
 struct SlotOwner {
   std::uint32_t pid = 0;
@@ -17,13 +18,14 @@ struct SlotOwner {
 };
 
 // Returns a dead process's slot, unless another has it by now. False: some lock is busy, try again.
-bool reap_slot(contract::ClaimPage& page, std::uint32_t slot, const SlotOwner& owner, const SlotIsDead& is_dead);
+bool reap_slot(contract::ClaimPage& page, std::uint32_t slots, std::uint32_t slot, const SlotOwner& owner,
+               const SlotIsDead& is_dead);
 
 // Takes over a lock whose holder has died, sets the total right and lets go. True when it did.
-bool repair_lock(contract::ClaimPage& page, std::uint32_t device, const SlotIsDead& is_dead);
+bool repair_lock(contract::ClaimPage& page, std::uint32_t slots, std::uint32_t device, const SlotIsDead& is_dead);
 
 // Sets the total to the sum over live slots where the two differ and the lock can be had. True when it changed
 // something.
-bool rebalance(contract::ClaimPage& page, std::uint32_t device);
+bool rebalance(contract::ClaimPage& page, std::uint32_t slots, std::uint32_t device);
 
 }  // namespace tensor_fusion::node::hypervisor

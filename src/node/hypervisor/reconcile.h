@@ -10,13 +10,14 @@ struct Reading {
   std::uint64_t ledger_before = 0;
   std::uint64_t ledger_after = 0;
   std::uint64_t observed = 0;
+  bool at_rest = true;  // nothing was entered or taken out between the two
 };
 struct Unledgered {
   std::uint64_t estimate = 0;  // of this reading
   std::uint64_t bytes = 0;     // to be written to the grant
 };
-// While the ledger moves a reading may be off, so a rise counts only when it was seen twice in a row; at rest, and
-// downwards, it counts at once.
+// While the ledger moves (up and down again, too) a reading may be off, so a rise counts only when it was seen twice in
+// a row; at rest, and downwards, it counts at once.
 Unledgered unledgered(const Reading& reading, std::uint64_t previous_estimate);
 
 // More than any driver's context takes. A tenant that hides memory from its ledger could otherwise teach us a figure

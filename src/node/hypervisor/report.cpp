@@ -20,7 +20,7 @@ Json text_list(const std::vector<std::string>& list) {
 Json row_json(const Tenant& tenant, std::uint32_t row, const DeviceTable& devices, const ShareLoop& share) {
   const TenantDeviceRecord& record = tenant.record.devices[row];
   const TenantUsage& usage = tenant.usage[row];
-  const DeviceView claim = device_view(tenant.pages.claim(), row, record.device_memory_bytes);
+  const DeviceView claim = device_view(tenant.pages.claim(), tenant.pages.slots(), row, record.device_memory_bytes);
   Json json =
       Json::object({{"uuid", record.uuid},
                     {"index", record.index},

@@ -38,7 +38,9 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
   std::uint64_t ahead = 0;
   std::uint64_t outline = 0;
   anyone_ = false;
-  const std::size_t high = std::min<std::size_t>(page.process_high.load(kRelaxed), contract::kMaxProcesses);
+  // Never fewer than were seen: a page that says so would hide what it used.
+  const std::size_t said = std::min<std::size_t>(page.process_high.load(kRelaxed), contract::kMaxProcesses);
+  const std::size_t high = std::max(said, slots_.size());
   if (slots_.size() < high) slots_.resize(high);
   for (std::size_t i = 0; i < high; ++i) {
     const contract::ClaimProcess& process = page.processes[i];

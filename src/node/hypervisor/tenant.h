@@ -4,11 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
+#include "node/hypervisor/slice_guard.h"
 #include "node/hypervisor/tenant_pages.h"
 #include "node/hypervisor/tenant_record.h"
 #include "system/fd.h"
@@ -27,14 +29,24 @@ struct LiveProcess {
   std::array<std::uint32_t, contract::kMaxDevices> settle_seen{};
 };
 
+// Whose turn it is to take all that is left of the tenant's memory (GrantDevice::turn).
+struct Turn {
+  std::uint32_t name = 0;  // slot + 1; 0: nobody's
+  std::uint32_t last = 0;  // name of the last one that had it
+  pid_t pid = 0;
+  std::uint64_t shown_bytes = 0;  // what the driver showed for it then
+  std::uint64_t since_ns = 0;
+};
+
 // Measured, per row of the grant page.
 struct TenantUsage {
   std::uint64_t observed_bytes = 0;  // NVML, of the processes known to be this tenant's
   std::uint64_t unledgered_bytes = 0;
   std::uint64_t estimate_bytes = 0;  // of the last reading, before smoothing
-  double utilisation_percent = 0;    // NVML
-  double used_share = 0;             // basis points of the device's time over the last period
-  std::uint64_t service_ns = 0;      // at the last period's end
+  Turn turn;
+  double utilisation_percent = 0;  // NVML
+  double used_share = 0;           // basis points of the device's time over the last period
+  std::uint64_t service_ns = 0;    // at the last period's end
 };
 
 struct Tenant {
@@ -46,6 +58,7 @@ struct Tenant {
   std::uint64_t watched_ns = 0;  // since when
   bool root_dead = false;
   bool removed = false;
+  std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
   std::vector<LiveProcess> processes;
   std::vector<TenantUsage> usage;
   std::vector<std::string> tampered;  // distinct sentences, bounded

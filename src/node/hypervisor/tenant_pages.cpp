@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "node/hypervisor/claim_view.h"
 #include "system/file.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -110,6 +111,8 @@ base::Result<TenantPages> TenantPages::attach(const std::string& directory, cons
   for (std::string& wrong : pages.verify(record)) damage->push_back(std::move(wrong));
   return pages;
 }
+
+std::uint32_t TenantPages::slots() const { return slots_ = slot_count(claim(), slots_); }
 
 base::Result<void> TenantPages::open_bell() {
   const std::string path = directory_ + "/" + contract::kBellFile;

@@ -25,8 +25,12 @@ class TenantPages {
 
   contract::GrantPage& grant() const { return *grant_.as<contract::GrantPage>(); }
   contract::ClaimPage& claim() const { return *claim_.as<contract::ClaimPage>(); }
+  std::uint32_t slots() const;  // of the claim that were ever taken, as far as it was seen to say so
+  system::FileIdentity claim_file() const { return claim_.identity(); }
   int bell() const { return bell_.get(); }
 
+  bool grant_is_sound(const TenantRecord& record) const;  // says what was written; cheap
+  system::FileIdentity grant_file() const { return grant_.identity(); }
   void write_limits(const TenantRecord& record);  // into the grant; a change of limits also changes its generation
   void close();                                   // tells the tenant that it is no more
   // Looks whether the files are what they were and the grant says what was written, and puts right what is not. Each
@@ -38,7 +42,6 @@ class TenantPages {
   base::Result<void> open_bell();
   void put_back(const char* name, const system::MappedPage& page, const TenantRecord& record,
                 std::vector<std::string>& wrong);
-  bool grant_is_sound(const TenantRecord& record) const;
   void write_header(const TenantRecord& record);
   void write_claim_header();
 
@@ -46,6 +49,7 @@ class TenantPages {
   std::string hidden_;
   system::MappedPage grant_;
   system::MappedPage claim_;
+  mutable std::uint32_t slots_ = 0;
   system::Fd bell_;
 };
 

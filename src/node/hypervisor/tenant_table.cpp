@@ -194,6 +194,7 @@ void TenantTable::watch_root(Tenant& tenant) {
     return;
   }
   tenant.root = *std::move(pidfd);
+  guard_view(tenant);
   const std::string id = tenant.record.id;
   static_cast<void>(loop_.watch(tenant.root.get(), EPOLLIN, [this, id](std::uint32_t) {
     Tenant* found = find_by_id(id);
@@ -204,6 +205,15 @@ void TenantTable::watch_root(Tenant& tenant) {
     scan(*found);
     end_if_over(*found);
   }));
+}
+
+void TenantTable::guard_view(Tenant& tenant) {
+  if (tenant.record.mount_namespace == 0 || tenant.guard) return;
+  const std::string id = tenant.record.id;
+  tenant.guard = std::make_unique<SliceGuard>(loop_, tenant.record.root_pid, tenant.record.mount_namespace,
+                                              tenant.pages.grant_file(), [this, id](const std::string& wrong) {
+                                                if (Tenant* found = find_by_id(id)) note_tampering(*found, wrong);
+                                              });
 }
 
 base::Result<void> TenantTable::change(Tenant& tenant, TenantRecord changed) {
@@ -261,7 +271,7 @@ bool TenantTable::slot_is_dead(const Tenant& tenant, std::uint32_t slot) const {
 }
 
 void TenantTable::scan(Tenant& tenant) {
-  for (const SlotView& slot : taken_slots(tenant.pages.claim())) {
+  for (const SlotView& slot : taken_slots(tenant.pages.claim(), tenant.pages.slots())) {
     const auto known = std::find_if(tenant.processes.begin(), tenant.processes.end(),
                                     [&](const LiveProcess& p) { return p.slot == slot.index; });
     if (known != tenant.processes.end()) {
@@ -310,10 +320,15 @@ void TenantTable::take_notice_of(Tenant& tenant, const SlotView& slot) {
     return;
   }
   if (!is_member(tenant.record, *host_pid)) {
+    std::string foreign;
     for (const auto& [id, other] : tenants_) {
-      if (other.get() == &tenant || !is_member(other->record, *host_pid)) continue;
-      note_tampering(tenant, "claims process " + std::to_string(*host_pid) + " of tenant " + other->record.name);
-      tenant.processes.push_back(std::move(process));  // host_pid stays 0: not watched, not listed
+      if (other.get() != &tenant && is_member(other->record, *host_pid)) foreign = " of tenant " + other->record.name;
+    }
+    if (foreign.empty() && !has_mapped(*host_pid, tenant.pages.claim_file(), contract::kClaimFile))
+      foreign = ", which is not one of its own";
+    if (!foreign.empty()) {
+      note_tampering(tenant, "claims process " + std::to_string(*host_pid) + foreign);
+      tenant.processes.push_back(std::move(process));  // host_pid stays 0: not watched, not listed, not signalled
       return;
     }
   }
@@ -356,7 +371,7 @@ void TenantTable::reap(Tenant& tenant, std::uint32_t slot) {
   const SlotView view = slot_view(page, slot);
   const bool same = view.pid == static_cast<std::uint32_t>(known->tenant_pid) && view.start_ticks == known->start_ticks;
   const auto is_dead = [&](std::uint32_t holder) { return slot_is_dead(tenant, holder); };
-  if (same && !reap_slot(page, slot, {view.pid, view.start_ticks}, is_dead)) {
+  if (same && !reap_slot(page, tenant.pages.slots(), slot, {view.pid, view.start_ticks}, is_dead)) {
     reap_later(tenant.record.id, slot, 2'000'000);
     return;
   }
@@ -388,13 +403,17 @@ void TenantTable::verify(Tenant& tenant) {
   contract::ClaimPage& page = tenant.pages.claim();
   const auto is_dead = [&](std::uint32_t holder) { return slot_is_dead(tenant, holder); };
   for (std::uint32_t device = 0; device < tenant.record.devices.size(); ++device) {
-    repair_lock(page, device, is_dead);
-    if (rebalance(page, device)) note_tampering(tenant, "its ledger's total was not the sum of its processes");
+    repair_lock(page, tenant.pages.slots(), device, is_dead);
+    if (rebalance(page, tenant.pages.slots(), device))
+      note_tampering(tenant, "its ledger's total was not the sum of its processes");
   }
 }
 
 void TenantTable::scan_all() {
-  for (Tenant* tenant : all()) scan(*tenant);
+  for (Tenant* tenant : all()) {
+    scan(*tenant);
+    if (!tenant->pages.grant_is_sound(tenant->record)) verify(*tenant);
+  }
 }
 
 void TenantTable::look_after_all() {
@@ -408,6 +427,7 @@ void TenantTable::look_after_all() {
         tenant->record.mount_namespace = private_mount_namespace(tenant->record, tenant->record.root_pid);
         if (tenant->record.mount_namespace != 0)
           static_cast<void>(save_record(state_.record(tenant->record.id), tenant->record));
+        guard_view(*tenant);
       }
       end_if_over(*tenant);
     } else if (tenant->lease == 0 && !tenant->has_live_process() &&

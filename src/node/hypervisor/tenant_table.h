@@ -60,6 +60,7 @@ class TenantTable {
   void restore_one(const std::string& id);
   base::Result<TenantRecord> record_from_grant(const std::string& id);
   void watch_root(Tenant& tenant);
+  void guard_view(Tenant& tenant);
   void take_notice_of(Tenant& tenant, const SlotView& slot);
   void on_death(Tenant& tenant, std::uint32_t slot, std::uint64_t start_ticks);
   void reap(Tenant& tenant, std::uint32_t slot);

@@ -82,6 +82,7 @@ Attachment* register_now() {
   auto* made = static_cast<Attachment*>(os::map_memory(sizeof(Attachment)));
   if (made == nullptr) return nullptr;
   made->ledger = Ledger(&claim, slot, space);
+  made->ledger.set_ask(&ask_for_reading, pid);
   made->process = &claim.processes[slot];
   made->process->limiter_version.store(kLimiterVersion, kRelaxed);
   const std::uint32_t before = g_registered_pid.exchange(pid, kRelaxed);
@@ -196,6 +197,28 @@ Device* device_of(CUdevice ordinal) {
   if (attached == nullptr || ordinal < 0 || ordinal >= kMaxOrdinals || attached->by_ordinal[ordinal] < 0)
     return nullptr;
   return &attached->devices[attached->by_ordinal[ordinal]];
+}
+
+bool ask_for_reading(const Device& device) {
+  constexpr std::uint64_t kPatienceNs = 500'000'000;  // the hypervisor looks for itself, too, when a bell is not heard
+  constexpr std::uint64_t kDeafNs = 5'000'000'000;    // nobody answered: not every allocation shall wait for that
+  static std::atomic<std::uint64_t> deaf_until{0};
+  const std::uint64_t began = os::monotonic_ns();
+  if (hypervisor_away() || began < deaf_until.load(kRelaxed)) return false;
+  const contract::GrantDevice& grant = *device.grant;
+  const std::uint32_t begun = grant.reading_begun.load(std::memory_order_acquire);
+  device.mine->settle_request.fetch_add(1, std::memory_order_release);
+  ring(g_shared.slice);
+  for (;;) {
+    const std::uint32_t settled = grant.settled.load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(grant.reading_done.load(std::memory_order_acquire) - begun) > 0) return true;
+    const std::uint64_t now = os::monotonic_ns();
+    if (now >= began + kPatienceNs) break;
+    os::futex_wait(&grant.settled, settled, began + kPatienceNs - now, true);
+  }
+  say("the hypervisor did not read the driver's account in time; for a while the ledger alone decides");
+  deaf_until.store(os::monotonic_ns() + kDeafNs, kRelaxed);
+  return false;
 }
 
 void note_flag(std::uint32_t flag) {

@@ -113,6 +113,8 @@ Device* look_up_stream(CUstream stream, Device* current);
 
 Device* device_of(CUdevice ordinal);  // null: not of this slice, or nothing is limited
 
+// Has the driver's account read anew; true when a reading that was begun after the call is published.
+bool ask_for_reading(const Device& device);
 void note_flag(std::uint32_t flag);  // ClaimProcessFlags, kept until registered
 bool hypervisor_away();
 

@@ -16,7 +16,9 @@ using contract::kMaxProcesses;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kSpins = 200;
-constexpr std::uint64_t kCheckPeriodNs = 5'000'000;   // how long to wait before asking whether the holder lives
+constexpr std::uint64_t kCheckPeriodNs = 5'000'000;       // how long to wait before asking whether the holder lives
+constexpr std::uint64_t kTurnPatienceNs = 2'000'000'000;  // for a turn among many who want all that is left
+constexpr std::uint64_t kTurnPauseNs = 2'000'000;
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;  // a live holder (stopped, or forged) loses the lock after this
 
 std::uint64_t add_saturating(std::uint64_t left, std::uint64_t right) {
@@ -110,6 +112,21 @@ std::uint64_t Ledger::sum(std::uint32_t device) const {
 }
 
 bool Ledger::reserve(const Device& device, std::uint64_t bytes) {
+  Growth::Verdict verdict = try_reserve(device, bytes, false, ask_ == nullptr);
+  if (__builtin_expect(verdict != Growth::Verdict::unsure, 1)) return verdict == Growth::Verdict::fits;
+  // Each round is a reading, and one of those who ask gets its turn; with nobody to ask the ledger decides, as always.
+  const std::uint64_t end = os::monotonic_ns() + kTurnPatienceNs;
+  const std::uint32_t word = 0;
+  for (;;) {
+    const bool fresh = ask_(device);
+    verdict = try_reserve(device, bytes, fresh, !fresh);
+    if (verdict != Growth::Verdict::unsure) return verdict == Growth::Verdict::fits;
+    if (os::monotonic_ns() >= end) return false;
+    os::futex_wait(&word, 0, kTurnPauseNs, false);
+  }
+}
+
+Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, bool fresh, bool believe) {
   const contract::GrantDevice& grant = *device.grant;
   ClaimDevice& total = *device.claim;
   LedgerLock lock(*this, device.index);
@@ -126,22 +143,38 @@ bool Ledger::reserve(const Device& device, std::uint64_t bytes) {
       ((grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) == 0 &&
        add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed))) {
     total.refused.fetch_add(1, kRelaxed);
-    return false;
+    return Growth::Verdict::full;
   }
+  Growth& growth = growth_[device.index];
+  if (!believe) {
+    const Growth::Verdict verdict = growth.judge(grant, *device.grant_page, own, bytes, slot_ + 1, pid_, fresh);
+    if (verdict == Growth::Verdict::full) total.refused.fetch_add(1, kRelaxed);
+    if (verdict != Growth::Verdict::fits) return verdict;
+  }
+  growth.before_change(grant, own);
   held(device).store(own + bytes, kRelaxed);
+  growth.after_change(grant, own + bytes);
+  total.changes.fetch_add(1, kRelaxed);
   device.mine->ledger_bytes.fetch_add(bytes, kRelaxed);
   fault(FaultPoint::ledger_half);
   total.used_bytes.fetch_add(bytes, kRelaxed);
   if (after > total.peak_bytes.load(kRelaxed)) total.peak_bytes.store(after, kRelaxed);
   fault(FaultPoint::ledger_done);
-  return true;
+  return Growth::Verdict::fits;
+}
+
+void Ledger::change_held(const Device& device, std::uint64_t bytes) {
+  growth_[device.index].before_change(*device.grant, held(device).load(kRelaxed));
+  held(device).store(bytes, kRelaxed);
+  growth_[device.index].after_change(*device.grant, bytes);
 }
 
 void Ledger::charge(const Device& device, std::uint64_t bytes) {
   if (bytes == 0) return;
   ClaimDevice& total = *device.claim;
   LedgerLock lock(*this, device.index);
-  held(device).store(add_saturating(held(device).load(kRelaxed), bytes), kRelaxed);
+  change_held(device, add_saturating(held(device).load(kRelaxed), bytes));
+  total.changes.fetch_add(1, kRelaxed);
   device.mine->ledger_bytes.fetch_add(bytes, kRelaxed);
   fault(FaultPoint::ledger_half);
   const std::uint64_t after = total.used_bytes.fetch_add(bytes, kRelaxed) + bytes;
@@ -152,7 +185,8 @@ void Ledger::release(const Device& device, std::uint64_t bytes) {
   if (bytes == 0) return;
   LedgerLock lock(*this, device.index);
   const std::uint64_t own = held(device).load(kRelaxed);
-  held(device).store(own > bytes ? own - bytes : 0, kRelaxed);
+  change_held(device, own > bytes ? own - bytes : 0);
+  device.claim->changes.fetch_add(1, kRelaxed);
   subtract_saturating(device.mine->ledger_bytes, bytes);
   fault(FaultPoint::ledger_half);
   subtract_saturating(device.claim->used_bytes, bytes);

@@ -8,6 +8,7 @@
 
 #include "contract/claim.h"
 #include "guest/limiter/core/device.h"
+#include "guest/limiter/core/growth.h"
 
 namespace tensor_fusion::guest::limiter {
 
@@ -25,7 +26,13 @@ class Ledger {
       : page_(page), slot_(slot), pid_namespace_(pid_namespace) {}
 
   bool reserve(const Device& device, std::uint64_t bytes);  // false: it would pass the limit; nothing changed
-  void charge(const Device& device, std::uint64_t bytes);   // already taken by the driver: count it whatever the limit
+  // How reserve() has the driver's account read when the pages cannot be taken at their word. False: nobody answers.
+  using Ask = bool (*)(const Device& device);
+  void set_ask(Ask ask, std::uint32_t pid) {
+    ask_ = ask;
+    pid_ = pid;
+  }
+  void charge(const Device& device, std::uint64_t bytes);  // already taken by the driver: count it whatever the limit
   void release(const Device& device, std::uint64_t bytes);
 
   // What a program may see: the limit, and what is left of it.
@@ -45,7 +52,9 @@ class Ledger {
  private:
   friend class LedgerLock;
   bool holder_is_dead(std::uint32_t word) const;
+  Growth::Verdict try_reserve(const Device& device, std::uint64_t bytes, bool fresh, bool believe);
   std::uint64_t sum(std::uint32_t device) const;
+  void change_held(const Device& device, std::uint64_t bytes);
   void recount();  // every device's total from the slots
   std::atomic_ref<std::uint64_t> held(const Device& device) { return std::atomic_ref(held_[device.index]); }
 
@@ -54,6 +63,9 @@ class Ledger {
   std::uint64_t pid_namespace_;
   // What this process holds, out of reach of whoever else writes the page: it never passes the limit by a forged one.
   std::uint64_t held_[contract::kMaxDevices] = {};
+  Growth growth_[contract::kMaxDevices];
+  Ask ask_ = nullptr;
+  std::uint32_t pid_ = 0;
 };
 
 // Holds one device's totals for a scope.

@@ -1,0 +1,129 @@
+#include "guest/limiter/core/growth.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "guest/limiter/core/ledger.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+using Verdict = Growth::Verdict;
+
+class GrowthTest : public ::testing::Test {
+ protected:
+  GrowthTest() {
+    grant().memory_limit_bytes = 1600;
+    list({10});
+  }
+  contract::GrantDevice& grant() { return page->devices[0]; }
+  void list(std::initializer_list<std::uint32_t> pids) {
+    page->process_sequence += 2;
+    std::uint32_t count = 0;
+    for (const std::uint32_t pid : pids) page->processes[count++].tenant_pid = pid;
+    page->process_count = count;
+  }
+  void begin() { ++grant().reading_begun; }
+  void done(std::uint64_t observed, std::uint32_t turn = 0) {
+    grant().observed_bytes = observed;
+    grant().turn = turn;
+    grant().reading_done = grant().reading_begun.load();
+  }
+  // What a process of slot 0 and pid 10 that holds `own` is told.
+  Verdict asked(std::uint64_t bytes, bool fresh = false) {
+    return growth.judge(grant(), *page, own, bytes, 1, 10, fresh);
+  }
+  void hold(std::uint64_t bytes) {
+    growth.before_change(grant(), own);
+    own = bytes;
+    growth.after_change(grant(), own);
+  }
+  std::unique_ptr<contract::GrantPage> page = std::make_unique<contract::GrantPage>();
+  Growth growth;
+  std::uint64_t own = 0;
+};
+
+TEST_F(GrowthTest, says_nothing_before_the_driver_was_read) { EXPECT_EQ(asked(5000), Verdict::fits); }
+
+TEST_F(GrowthTest, one_process_takes_what_was_left_and_what_it_gave_back_since) {
+  hold(1000);
+  begin();
+  done(1100);  // its context is not in its own account
+  EXPECT_EQ(asked(500), Verdict::fits);
+  EXPECT_EQ(asked(501), Verdict::unsure);
+  EXPECT_EQ(asked(501, true), Verdict::full);
+  hold(200);
+  EXPECT_EQ(asked(1300), Verdict::fits);
+  EXPECT_EQ(asked(1301, true), Verdict::full);
+}
+
+TEST_F(GrowthTest, counts_what_was_held_at_any_moment_of_the_reading) {
+  begin();
+  hold(800);  // the driver may have been read before or after
+  done(0);
+  begin();
+  hold(100);
+  done(100);
+  EXPECT_EQ(asked(1600), Verdict::fits) << "800 may be what the driver still showed";
+  EXPECT_EQ(asked(2201, true), Verdict::full);
+}
+
+TEST_F(GrowthTest, several_take_their_part_and_ask_for_more) {
+  list({10, 11});
+  begin();
+  done(600);  // 1000 are left
+  EXPECT_EQ(asked(500), Verdict::fits);
+  EXPECT_EQ(asked(501), Verdict::unsure);
+  EXPECT_EQ(asked(1001, true), Verdict::full);
+  begin();
+  done(600, 1);
+  EXPECT_EQ(asked(1000, true), Verdict::fits) << "its turn";
+  begin();
+  done(600, 2);
+  EXPECT_EQ(asked(1000, true), Verdict::unsure) << "the other's";
+  EXPECT_EQ(asked(50, true), Verdict::fits) << "a sixteenth of the limit is for all together";
+  EXPECT_EQ(asked(51, true), Verdict::unsure);
+}
+
+TEST_F(GrowthTest, one_that_the_hypervisor_has_not_listed_asks_first) {
+  list({11});
+  begin();
+  done(600);
+  EXPECT_EQ(asked(1), Verdict::unsure);
+  list({10, 11});
+  EXPECT_EQ(asked(1), Verdict::fits);
+}
+
+// What the claim page says is not asked for here: whoever wipes it gets no more.
+TEST_F(GrowthTest, holds_a_ledger_whose_page_is_wiped_by_others) {
+  auto claim = std::make_unique<contract::ClaimPage>();
+  Ledger ledger(claim.get(), 0, 1);
+  static std::uint64_t shown;  // by the driver, the next time it is asked
+  shown = 1500;
+  ledger.set_ask(
+      [](const Device& asking) {
+        auto& row = const_cast<contract::GrantDevice&>(*asking.grant);
+        ++row.reading_begun;
+        row.observed_bytes = shown;
+        row.reading_done = row.reading_begun.load();
+        return true;
+      },
+      10);
+  Device device{};
+  device.grant = &grant();
+  device.grant_page = page.get();
+  device.claim = &claim->devices[0];
+  device.mine = &claim->processes[0].devices[0];
+  begin();
+  done(1500);  // of others
+  EXPECT_FALSE(ledger.reserve(device, 101));
+  EXPECT_TRUE(ledger.reserve(device, 100));
+  shown = 1600;
+  claim->devices[0].used_bytes = 0;
+  EXPECT_FALSE(ledger.reserve(device, 1));
+  EXPECT_EQ(claim->devices[0].changes.load(), 1u);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::guest::limiter
