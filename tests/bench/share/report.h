@@ -9,6 +9,7 @@ struct Report {
   static constexpr std::size_t kSteps = 1 << 16;
   std::atomic<std::uint32_t> ready;  // 1: context made, 2: working
   std::atomic<std::uint32_t> failed;
+  std::atomic<std::uint32_t> pid;          // of the worker
   std::atomic<std::uint64_t> kernels;      // launched and waited for
   std::atomic<std::uint64_t> kernel_ns;    // their own durations, alone
   std::atomic<std::uint64_t> steps;        // ever; steps_ns[n % kSteps] is the n-th

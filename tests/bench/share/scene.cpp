@@ -73,6 +73,7 @@ Scene::~Scene() {
     }
   }
   kill_daemon();
+  product_.reset();
   for (auto& copies : workers_) {
     for (Worker& worker : copies) {
       if (worker.pid > 0) ::waitpid(worker.pid, nullptr, 0);
@@ -157,12 +158,21 @@ bool Scene::start_daemon() {
   }
 }
 
-bool Scene::start_worker(std::size_t part, unsigned copy) {
-  const std::string path = paths_.directory + "/slices/report-" + std::to_string(part) + "-" + std::to_string(copy);
+std::string Scene::report_path(std::size_t part) const {
+  return paths_.directory + "/slices/report-" + std::to_string(part) + "-";
+}
+
+bool Scene::add_report(std::size_t part, unsigned copy) {
   ::mkdir((paths_.directory + "/slices").c_str(), 0700);
   Worker worker;
-  worker.report = static_cast<Report*>(map_file(path, sizeof(Report)));
-  if (worker.report == nullptr) return false;
+  worker.report = static_cast<Report*>(map_file(report_path(part) + std::to_string(copy), sizeof(Report)));
+  workers_[part].push_back(worker);
+  return worker.report != nullptr;
+}
+
+bool Scene::start_worker(std::size_t part, unsigned copy) {
+  if (!add_report(part, copy)) return false;
+  Worker& worker = workers_[part].back();
   if (limiter_ == Limiter::feedback) worker.report->feedback = static_cast<std::uint32_t>(parts_[part].limit);
   worker.pid = ::fork();
   if (worker.pid < 0) return false;
@@ -177,12 +187,24 @@ bool Scene::start_worker(std::size_t part, unsigned copy) {
     }
     // A slice shows its own devices only, so the one of ours is number 0 there.
     const std::string device = std::to_string(limiter_ == Limiter::ours ? 0 : parts_[part].device);
+    const std::string report = report_path(part) + std::to_string(copy);
     ::execl(paths_.self.c_str(), paths_.self.c_str(), "--worker", parts_[part].program.c_str(), device.c_str(),
-            path.c_str(), static_cast<char*>(nullptr));
+            report.c_str(), static_cast<char*>(nullptr));
     std::_Exit(127);
   }
-  workers_[part].push_back(worker);
   return true;
+}
+
+bool Scene::start_in_product(std::size_t part) {
+  const Part& tenant = parts_[part];
+  for (unsigned copy = 0; copy < tenant.processes; ++copy) {
+    if (!add_report(part, copy)) return false;
+  }
+  Worker& first = workers_[part].front();
+  first.pid = product_->run(
+      tenant, tenant.program + "-" + std::to_string(part),
+      {paths_.self, "--workers", tenant.program, "0", report_path(part), std::to_string(tenant.processes)});
+  return first.pid > 0;
 }
 
 bool Scene::start() {
@@ -193,13 +215,27 @@ bool Scene::start() {
   }
   machine_ = std::move(*machine);
   if (limiter_ == Limiter::ours) {
+    if (::access(paths_.limiter.c_str(), R_OK) != 0) {
+      std::fprintf(stderr, "share_bench: no limiter at %s\n", paths_.limiter.c_str());
+      return false;
+    }
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       slices_.push_back(std::make_unique<Slice>());
       if (!make_slice(*slices_.back(), i)) return false;
     }
     if (!start_daemon()) return false;
   }
+  if (limiter_ == Limiter::product) {
+    product_ = std::make_unique<Product>(paths_.program, paths_.directory + "/slices/state",
+                                         Product::Variables{{"LD_LIBRARY_PATH", paths_.driver},
+                                                            {"TENSOR_FUSION_SIM", description_},
+                                                            {"TENSOR_FUSION_SIM_DIR", paths_.directory + "/machine"}});
+  }
   for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (product_ != nullptr) {
+      if (!start_in_product(i)) return false;
+      continue;
+    }
     for (unsigned copy = 0; copy < parts_[i].processes; ++copy) {
       if (!start_worker(i, copy)) return false;
     }
@@ -209,6 +245,11 @@ bool Scene::start() {
     for (auto& copies : workers_) {
       for (Worker& worker : copies) {
         if (worker.report->failed.load() != 0) return false;
+        if (worker.pid > 0 && ::waitpid(worker.pid, nullptr, WNOHANG) == worker.pid) {
+          worker.pid = 0;
+          std::fprintf(stderr, "share_bench: a worker ended at once\n");
+          return false;
+        }
         all = all && worker.report->ready.load() == 2;
       }
     }
@@ -233,7 +274,7 @@ std::vector<double> Scene::sample() {
       if (parts_[i].device != device) continue;
       for (Worker& worker : workers_[i]) {
         for (const auto& process : account.processes) {
-          if (process.pid != static_cast<std::uint32_t>(worker.pid) || !process.alive) continue;
+          if (process.pid != worker.report->pid.load() || !process.alive) continue;
           shares[i] += static_cast<double>(process.service_ns - worker.service_ns);
           worker.service_ns = process.service_ns;
         }
@@ -263,7 +304,7 @@ void Scene::feed_utilisation() {
     for (const auto& sample : sim::device::process_utilisation(*machine_, engine, fed_us_)) {
       for (auto& copies : workers_) {
         for (Worker& worker : copies) {
-          if (sample.pid == static_cast<std::uint32_t>(worker.pid)) worker.report->utilisation = sample.compute;
+          if (sample.pid == worker.report->pid.load()) worker.report->utilisation = sample.compute;
         }
       }
     }

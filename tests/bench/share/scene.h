@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "sim/device/machine.h"
+#include "tests/bench/share/mix.h"
+#include "tests/bench/share/product.h"
 #include "tests/bench/share/report.h"
 
 namespace tensor_fusion::bench::share {
@@ -16,25 +18,20 @@ namespace tensor_fusion::bench::share {
 struct Paths {
   std::string self;       // this program: workers are it again
   std::string limiter;    // libtensor_fusion_limiter.so
+  std::string program;    // tensor-fusion
   std::string driver;     // folder of the simulated libcuda.so.1
   std::string directory;  // for slices, reports and the machine
 };
 
-enum class Limiter { ours, none, feedback };
-
-struct Part {
-  std::string program;
-  double request = 0;  // percent
-  double limit = 100;
-  unsigned processes = 1;
-  unsigned device = 0;
-  bool latency = false;
-  double target = -1;  // percent of its device it should get at least; -1: nothing is expected of it
-  double most = -1;    // ... and at most; -1: the same
+enum class Limiter {
+  ours,     // our limiter, with the share loop in a process of this bench
+  product,  // `tensor-fusion run`, and the hypervisor it starts
+  none,
+  feedback,  // block counts with utilisation feedback, in the worker
 };
 
 struct Worker {
-  pid_t pid = 0;
+  pid_t pid = 0;  // of what was started: the worker, or the first of a tenant's
   Report* report = nullptr;
   std::uint64_t service_ns = 0;  // by the device, at the last sample
 };
@@ -63,6 +60,9 @@ class Scene {
   bool make_slice(Slice& slice, std::size_t index);
   bool start_daemon();
   bool start_worker(std::size_t part, unsigned copy);
+  bool start_in_product(std::size_t part);
+  bool add_report(std::size_t part, unsigned copy);
+  std::string report_path(std::size_t part) const;
   void feed_utilisation();
 
   Paths paths_;
@@ -70,6 +70,7 @@ class Scene {
   Limiter limiter_;
   std::unique_ptr<sim::device::Machine> machine_;
   std::vector<std::unique_ptr<Slice>> slices_;
+  std::unique_ptr<Product> product_;
   std::vector<std::vector<Worker>> workers_;
   pid_t daemon_ = 0;
   std::uint64_t started_ns_ = 0, sampled_ns_ = 0;

@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -126,6 +129,7 @@ class Worker {
     for (CUstream& stream : streams_) {
       if (!good(api_.cuStreamCreate(&stream, 1), "cuStreamCreate")) return false;
     }
+    report_.pid = static_cast<std::uint32_t>(::getpid());
     report_.ready = 1;
     return true;
   }
@@ -199,6 +203,23 @@ class Worker {
       if (i % 20 == 19) sync();
     }
   }
+  // A launch of 90 ms, waited for now and then: one unit of work far longer than any stay.
+  [[noreturn]] void long_graphs() {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    good(api_.cuStreamBeginCapture_v2(streams_[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture_v2");
+    for (unsigned i = 0; i < 32; ++i) launch(90'000'000 / 32, i % 8);
+    good(api_.cuStreamEndCapture(streams_[0], &graph), "cuStreamEndCapture");
+    good(api_.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+    pending_ = pending_ns_ = 0;
+    for (unsigned i = 0;; ++i) {
+      feedback_.launch(1);
+      good(api_.cuGraphLaunch(exec, streams_[0]), "cuGraphLaunch");
+      pending_ += 32;
+      pending_ns_ += 90'000'000;
+      if (i % 10 == 9) sync();
+    }
+  }
   [[noreturn]] void sync_each() {
     for (;;) {
       launch(1'000'000, 0);
@@ -226,6 +247,7 @@ class Worker {
     if (program == "chat") decode(60, 1'000'000);
     if (program == "batch") batch();
     if (program == "graphs") graphs();
+    if (program == "longgraphs") long_graphs();
     if (program == "sync") sync_each();
     if (program == "owner") owner();
     if (program == "idle")
@@ -268,6 +290,19 @@ int work(const char* program, int device, const char* path) {
   static Worker worker(api, report);
   if (!worker.set_up(device)) return 6;
   worker.run(program);
+}
+
+int work_together(const char* program, int device, const char* report, int copies) {
+  for (int copy = 0; copy < copies; ++copy) {
+    const pid_t child = ::fork();
+    if (child < 0) return 4;
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      std::_Exit(work(program, device, (report + std::to_string(copy)).c_str()));
+    }
+  }
+  ::wait(nullptr);
+  return 7;
 }
 
 }  // namespace tensor_fusion::bench::share

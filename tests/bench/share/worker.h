@@ -1,8 +1,10 @@
 #pragma once
-// One tenant process: runs a program of busy kernels on the driver it finds, until it is killed.
+// One tenant: processes that run a program of busy kernels on the driver they find, until they are killed.
 namespace tensor_fusion::bench::share {
 
-// arguments: program name, device ordinal, path of the report page. Returns only on failure.
+// One process. program: its name, device: its ordinal, report: path of its page. Returns only on failure.
 int work(const char* program, int device, const char* report);
+// That many processes of one tenant, with pages REPORT0, REPORT1…; they end with this one. Returns when one has failed.
+int work_together(const char* program, int device, const char* report, int copies);
 
 }  // namespace tensor_fusion::bench::share

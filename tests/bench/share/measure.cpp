@@ -1,0 +1,104 @@
+#include "tests/bench/share/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace tensor_fusion::bench::share {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+// How far a share lies from where it may be, when a tenant that waits for its launches may have anything from limit x
+// alone to its limit.
+double beyond_limit(const Part& part, double share) {
+  const double most = std::max(part.target, part.request < part.limit ? part.target : part.limit);
+  return share < part.target ? part.target - share : share > most ? share - most : 0;
+}
+
+void show(const Mix& mix, const Row& row) {
+  std::printf("  %-28s error %5.2f p95 %5.2f busy %5.1f daemon %4.1f%% |", mix.name.c_str(), row.mean_error,
+              row.p95_error, row.busy, row.cpu);
+  for (std::size_t p = 0; p < mix.parts.size(); ++p) {
+    const Part& part = mix.parts[p];
+    std::printf(" %s%s %.1f", part.program.c_str(), part.processes > 1 ? "x4" : "", row.shares[p]);
+    if (part.target >= 0) std::printf("/%.1f", part.target);
+    if (part.target >= 0 && part.request == part.limit && part.limit > part.target)
+      std::printf(" (limit %g)", part.limit);
+  }
+  if (mix.exception != nullptr) std::printf("  (its own bar, %g / %g: %s)", mix.own->mean, mix.own->p95, mix.exception);
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+Row Bench::run(const Mix& mix, const char* machine, Limiter limiter) {
+  Row row;
+  Scene scene(paths, machine, mix.parts, limiter);
+  if (!scene.start()) {
+    std::printf("  %-28s did not run\n", mix.name.c_str());
+    verdict.did_not_run(mix.name);
+    return row;
+  }
+  const unsigned settle = limiter == Limiter::feedback ? 4 : 2;
+  for (unsigned i = 0; i < settle * 10; ++i) wait_ns(kSecond / 10), scene.sample();
+  scene.busy_percent(mix.parts[0].device);
+  std::uint64_t last_sample = 0;
+  std::vector<std::vector<double>> seen(mix.parts.size());
+  for (unsigned window = 0; window < windows; ++window) {
+    std::vector<double> sum(mix.parts.size(), 0);
+    // Sampled ten times a window, so that the feedback limiter has its readings; a window is their mean.
+    const std::uint64_t began = sim::device::now_ns();
+    double passed = 0;
+    for (unsigned i = 0; i < 10; ++i) {
+      const std::uint64_t before = sim::device::now_ns();
+      const std::uint64_t until = began + kSecond * (i + 1) / 10;
+      if (until > before) wait_ns(until - before);
+      const std::uint64_t at = last_sample == 0 ? before : last_sample;
+      const auto shares = scene.sample();
+      last_sample = sim::device::now_ns();
+      const double span = static_cast<double>(last_sample - at);
+      for (std::size_t p = 0; p < shares.size(); ++p) sum[p] += shares[p] * span;
+      passed += span;
+    }
+    for (std::size_t p = 0; p < sum.size(); ++p) seen[p].push_back(sum[p] / passed);
+  }
+  row.busy = scene.busy_percent(mix.parts[0].device);
+  row.cpu = scene.daemon_cpu_percent();
+  row.ran = true;
+  unsigned judged = 0;
+  for (std::size_t p = 0; p < mix.parts.size(); ++p) {
+    row.shares.push_back(mean(seen[p]));
+    const double target = mix.parts[p].target;
+    if (target < 0) continue;
+    ++judged;
+    row.mean_error += std::abs(row.shares.back() - target);
+    row.mean_to_limit += beyond_limit(mix.parts[p], row.shares.back());
+    for (const double share : seen[p]) {
+      row.errors.push_back(std::abs(share - target));
+      row.errors_to_limit.push_back(beyond_limit(mix.parts[p], share));
+    }
+  }
+  row.mean_error /= std::max(1u, judged);
+  row.mean_to_limit /= std::max(1u, judged);
+  row.p95_error = percentile(row.errors, 0.95);
+  show(mix, row);
+  return row;
+}
+
+Total Bench::run_all(const std::vector<Mix>& mixes, const char* machine, Limiter limiter, bool judge) {
+  Total total;
+  for (const Mix& mix : mixes) {
+    if (!wanted(mix.name)) continue;
+    const Row row = run(mix, machine, limiter);
+    if (!row.ran) continue;
+    total.add(row, !judge || !mix.own);
+    if (!judge || !mix.own) continue;
+    verdict.at_most(mix.name + ", mean", row.mean_error, mix.own->mean);
+    verdict.at_most(mix.name + ", p95", row.p95_error, mix.own->p95);
+  }
+  return total;
+}
+
+}  // namespace tensor_fusion::bench::share

@@ -1,0 +1,61 @@
+#include "tests/bench/share/product.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace tensor_fusion::bench::share {
+namespace {
+
+std::string percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%g%%", share);
+  return text;
+}
+
+}  // namespace
+
+Product::Product(std::string program, std::string state, Variables environment)
+    : program_(std::move(program)), state_(std::move(state)), environment_(std::move(environment)) {
+  environment_.emplace_back("TENSOR_FUSION_STATE", state_);
+}
+
+Product::~Product() {
+  const pid_t stopping = start({program_, "hypervisor", "--stop"});
+  if (stopping > 0) ::waitpid(stopping, nullptr, 0);
+}
+
+pid_t Product::start(const std::vector<std::string>& command) const {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  for (const auto& [name, value] : environment_) ::setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::execv(words[0], words.data());
+  std::_Exit(127);
+}
+
+pid_t Product::run(const Part& part, const std::string& name, const std::vector<std::string>& command) const {
+  std::vector<std::string> words = {program_,
+                                    "run",
+                                    "--name",
+                                    name,
+                                    "--vram",
+                                    "4Gi",
+                                    "--compute",
+                                    percent(part.limit),
+                                    "--compute-request",
+                                    percent(part.request),
+                                    "--"};
+  words.insert(words.end(), command.begin(), command.end());
+  return start(words);
+}
+
+}  // namespace tensor_fusion::bench::share

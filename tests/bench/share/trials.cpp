@@ -1,0 +1,119 @@
+#include "tests/bench/share/trials.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace tensor_fusion::bench::share {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr double kSliceMs = 2;
+
+bool started(Bench& bench, Scene& scene, const char* what) {
+  if (scene.start()) return true;
+  std::printf("%s: did not run\n", what);
+  bench.verdict.did_not_run(what);
+  return false;
+}
+
+}  // namespace
+
+double lent_percent(Bench& bench) {
+  Scene scene(bench.paths, kMachine, {weighted("training", 20, -1), weighted("idle", 80, -1)}, Limiter::ours);
+  if (!started(bench, scene, "lent")) return -1;
+  wait_ns(2 * kSecond);
+  scene.sample();
+  wait_ns(4 * kSecond);
+  const double lent = scene.sample()[0];
+  std::printf("lent: a tenant of request 20 beside an idle one of 80 had %.2f%% of the device\n", lent);
+  return lent;
+}
+
+double return_ms(Bench& bench) {
+  Scene scene(bench.paths, kMachine, {weighted("training", 20, -1), weighted("owner", 80, -1)}, Limiter::ours);
+  if (!started(bench, scene, "return")) return -1;
+  wait_ns(2 * kSecond);
+  scene.forget_steps();
+  wait_ns(6 * kSecond);
+  const auto steps = scene.steps_ms(1);
+  if (steps.empty()) {
+    bench.verdict.did_not_run("return");
+    return -1;
+  }
+  const double longest = percentile(steps, 1.0);
+  std::printf("return: %zu times, median %.2f ms, longest %.2f ms until its first kernel was through\n", steps.size(),
+              percentile(steps, 0.5), longest);
+  return longest;
+}
+
+// Rate of a program's work beside an idle neighbour, which keeps the gate shut but for admissions.
+double throughput_percent(Bench& bench, const char* program) {
+  double rate[2] = {0, 0};
+  for (const Limiter limiter : {Limiter::none, Limiter::ours}) {
+    Scene scene(bench.paths, kMachine, {weighted(program, 50, -1), weighted("idle", 50, -1)}, limiter);
+    if (!started(bench, scene, "throughput")) return -1;
+    wait_ns(kSecond);
+    const std::uint64_t before = scene.work_ns(0), at = sim::device::now_ns();
+    wait_ns(4 * kSecond);
+    rate[limiter == Limiter::ours] =
+        static_cast<double>(scene.work_ns(0) - before) / static_cast<double>(sim::device::now_ns() - at);
+  }
+  const double percent = rate[0] > 0 ? rate[1] / rate[0] * 100 : -1;
+  std::printf("throughput of %s beside an idle neighbour: %.2f%% of no limiter\n", program, percent);
+  return percent;
+}
+
+double decode_p99_ratio(Bench& bench) {
+  double own = 0;
+  {
+    Scene scene(bench.paths, kMachine, {weighted("chat", 100, -1)}, Limiter::none);
+    if (!started(bench, scene, "decode step")) return -1;
+    wait_ns(3 * kSecond);
+    own = percentile(scene.steps_ms(0), 0.99);
+  }
+  Scene scene(bench.paths, kMachine,
+              {{"chat", 40, 100, 1, 0, true, -1}, weighted("training", 30, -1), weighted("training", 30, -1)},
+              Limiter::ours);
+  if (!started(bench, scene, "decode step")) return -1;
+  wait_ns(2 * kSecond);
+  scene.forget_steps();
+  wait_ns(6 * kSecond);
+  const auto steps = scene.steps_ms(0);
+  if (own <= 0 || steps.empty()) {
+    bench.verdict.did_not_run("decode step");
+    return -1;
+  }
+  const double p99 = percentile(steps, 0.99), bar = own + 2 * kSliceMs + 1.0;
+  std::printf(
+      "decode step beside two others: median %.2f ms, p99 %.2f ms; alone p99 %.2f ms; bar own + 2 slices + 1 ms = "
+      "%.2f ms\n",
+      percentile(steps, 0.5), p99, own, bar);
+  return p99 / bar;
+}
+
+double dead_error(Bench& bench) {
+  Scene scene(bench.paths, kMachine, {capped("training", 30), capped("training", 70)}, Limiter::ours);
+  if (!started(bench, scene, "hypervisor killed")) return -1;
+  wait_ns(3 * kSecond);
+  scene.kill_daemon();
+  wait_ns(kSecond);
+  scene.sample();
+  std::vector<double> low = {100, 100}, sum = {0, 0};
+  constexpr int kWindows = 4;
+  for (int window = 0; window < kWindows; ++window) {
+    wait_ns(kSecond);
+    const auto shares = scene.sample();
+    for (std::size_t p = 0; p < 2; ++p) {
+      low[p] = std::min(low[p], shares[p]);
+      sum[p] += shares[p] / kWindows;
+    }
+  }
+  double error = 0;
+  for (std::size_t p = 0; p < 2; ++p) error = std::max(error, std::abs(sum[p] - scene.parts()[p].target));
+  std::printf("hypervisor killed: shares %.1f / %.1f of 30 / 70, lowest window %.1f / %.1f\n", sum[0], sum[1], low[0],
+              low[1]);
+  return error;
+}
+
+}  // namespace tensor_fusion::bench::share

@@ -1,0 +1,14 @@
+#pragma once
+// What is measured once and is no share of a mix: lending, giving back, what the gate costs, a decode tenant's steps,
+// and a hypervisor that is killed. Each prints a line and answers with its figure, -1 when it did not run.
+#include "tests/bench/share/measure.h"
+
+namespace tensor_fusion::bench::share {
+
+double lent_percent(Bench& bench);                             // of the device, used by one beside an idle owner
+double return_ms(Bench& bench);                                // longest time until an owner's first kernel was through
+double throughput_percent(Bench& bench, const char* program);  // of no limiter
+double decode_p99_ratio(Bench& bench);                         // to own step + 2 slices + 1 ms
+double dead_error(Bench& bench);                               // points off, with the hypervisor killed
+
+}  // namespace tensor_fusion::bench::share
