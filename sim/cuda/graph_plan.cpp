@@ -117,7 +117,7 @@ CUresult GraphPlan::launch(Stream& stream) const {
   std::vector<Stream*> rails{&stream};
   for (const auto& branch : branches) rails.push_back(branch.get());
   const StreamLocks locks(rails);
-  for (const auto& branch : branches) branch->green = stream.green;
+  for (const auto& branch : branches) branch->lent = stream.green.get();
   Operation join;
   stream.order(join.needs);
   if (!join.needs.empty()) stream.push(std::move(join));

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "sim/cuda/test_context.h"
-#include "sim/device/machine.h"
 #include "sim/device/mig.h"
+#include "sim/device/test_machine.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -90,66 +90,52 @@ class Role {
 
 void say_reached() { ASSERT_EQ(::write(STDOUT_FILENO, "\a", 1), 1); }
 
-struct Scratch {
-  Scratch() {
-    char name[] = "/dev/shm/tensor-fusion-roles-XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  std::string path;
-};
-
 // --- the roles
 
-// A context of its own with a kernel that never ends in it.
-void start_spinning(CUcontext& context) {
-  CUmodule code = nullptr;
-  CUfunction spin = nullptr;
+// A context with one function, and a word of memory that is zero.
+struct Beginning {
+  CUcontext context = nullptr;
+  CUfunction function = nullptr;
   CUdeviceptr word = 0;
+};
+void begin(Beginning& b, const char* text, const char* name) {
+  CUmodule code = nullptr;
   ASSERT_OK(cuInit(0));
-  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
-  ASSERT_OK(cuModuleLoadData(&code, kEndless));
-  ASSERT_OK(cuModuleGetFunction(&spin, code, "spin"));
-  ASSERT_OK(cuMemAlloc_v2(&word, 4));
-  ASSERT_OK(cuMemsetD32_v2(word, 0, 1));
+  ASSERT_OK(cuCtxCreate_v2(&b.context, 0, 0));
+  ASSERT_OK(cuModuleLoadData(&code, text));
+  ASSERT_OK(cuModuleGetFunction(&b.function, code, name));
+  ASSERT_OK(cuMemAlloc_v2(&b.word, 4));
+  ASSERT_OK(cuMemsetD32_v2(b.word, 0, 1));
   ASSERT_OK(cuCtxSynchronize());
-  void* params[] = {&word};
-  ASSERT_OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+}
+
+void start_spinning(Beginning& b) {
+  begin(b, kEndless, "spin");
+  void* params[] = {&b.word};
+  ASSERT_OK(cuLaunchKernel(b.function, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
   EXPECT_EQ(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
 }
 
 void spins_for_ever() {
-  CUcontext context = nullptr;
-  start_spinning(context);
+  Beginning b;
+  start_spinning(b);
   say_reached();
   EXPECT_OK(cuCtxSynchronize());
 }
 
 void leaves_a_kernel_spinning() {
-  CUcontext context = nullptr;
-  start_spinning(context);
-  EXPECT_OK(cuCtxDestroy_v2(context));  // ends the kernel
+  Beginning b;
+  start_spinning(b);
+  EXPECT_OK(cuCtxDestroy_v2(b.context));  // ends the kernel
 }
 
 void works_and_goes() {
-  CUcontext context = nullptr;
-  CUmodule code = nullptr;
-  CUfunction store = nullptr;
-  CUdeviceptr word = 0;
-  ASSERT_OK(cuInit(0));
-  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
-  ASSERT_OK(cuModuleLoadData(&code, kTestKernels));
-  ASSERT_OK(cuModuleGetFunction(&store, code, "store"));
-  ASSERT_OK(cuMemAlloc_v2(&word, 4));
+  Beginning b;
+  begin(b, kTestKernels, "store");
   std::uint32_t value = 77, seen = 0;
-  void* params[] = {&word, &value};
-  ASSERT_OK(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
-  ASSERT_OK(cuMemcpyDtoH_v2(&seen, word, 4));
+  void* params[] = {&b.word, &value};
+  ASSERT_OK(cuLaunchKernel(b.function, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  ASSERT_OK(cuMemcpyDtoH_v2(&seen, b.word, 4));
   EXPECT_EQ(seen, 77U);
 }
 
@@ -192,24 +178,17 @@ void uses_an_instance() {
 
 // Holds memory, and works in short steps until the file ROLE_STOP is there.
 void works_in_steps() {
-  CUcontext context = nullptr;
-  CUmodule code = nullptr;
-  CUfunction add = nullptr;
-  CUdeviceptr word = 0, much = 0;
-  ASSERT_OK(cuInit(0));
-  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
-  ASSERT_OK(cuModuleLoadData(&code, kTestKernels));
-  ASSERT_OK(cuModuleGetFunction(&add, code, "add"));
+  Beginning b;
+  begin(b, kTestKernels, "add");
+  CUdeviceptr much = 0;
   ASSERT_OK(cuMemAlloc_v2(&much, kMuch));
-  ASSERT_OK(cuMemAlloc_v2(&word, 4));
-  ASSERT_OK(cuMemsetD32_v2(word, 0, 1));
   std::uint32_t one = 1, seen = 0;
-  void* params[] = {&word, &one};
+  void* params[] = {&b.word, &one};
   std::uint32_t step = 0;
   while (!std::filesystem::exists(::getenv("ROLE_STOP"))) {
     ++step;
-    ASSERT_OK(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
-    ASSERT_OK(cuMemcpyDtoH_v2(&seen, word, 4));
+    ASSERT_OK(cuLaunchKernel(b.function, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+    ASSERT_OK(cuMemcpyDtoH_v2(&seen, b.word, 4));
     if (step == 10) say_reached();
   }
   EXPECT_EQ(seen, step);
@@ -271,9 +250,9 @@ class RolePlayer : public ::testing::Environment {
 // --- what they show
 
 TEST(Processes, with_an_endless_kernel_can_be_killed_and_the_card_goes_on) {
-  const Scratch machine;
-  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path}, {"TENSOR_FUSION_SIM", "h100"}};
-  auto shared = device::Machine::attach({machine.path, "h100", ""});
+  const device::TestDirectory machine;
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "h100"}};
+  auto shared = machine.attach("h100");
   ASSERT_TRUE(shared);
   Role spinning("spins_for_ever", where);
   ASSERT_TRUE(spinning.reached());
@@ -286,8 +265,8 @@ TEST(Processes, with_an_endless_kernel_can_be_killed_and_the_card_goes_on) {
 }
 
 TEST(Processes, beside_an_endless_kernel_go_on_once_the_card_has_given_it_up) {
-  const Scratch machine;
-  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path}, {"TENSOR_FUSION_SIM", "h100;stall_ms=300"}};
+  const device::TestDirectory machine;
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "h100;stall_ms=300"}};
   Role spinning("spins_for_ever", where);
   ASSERT_TRUE(spinning.reached());
   EXPECT_EQ(Role("works_and_goes", where).join(), 0);
@@ -295,9 +274,9 @@ TEST(Processes, beside_an_endless_kernel_go_on_once_the_card_has_given_it_up) {
 }
 
 TEST(Processes, can_be_checkpointed_by_another_and_go_on_where_they_were) {
-  const Scratch machine;
-  const std::string stop = machine.path + "/stop";
-  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path}, {"TENSOR_FUSION_SIM", "tiny"}, {"ROLE_STOP", stop}};
+  const device::TestDirectory machine;
+  const std::string stop = machine.path() + "/stop";
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "tiny"}, {"ROLE_STOP", stop}};
   Role worker("works_in_steps", where);
   ASSERT_TRUE(worker.reached());
   auto with_pid = where;
@@ -310,8 +289,8 @@ TEST(Processes, can_be_checkpointed_by_another_and_go_on_where_they_were) {
 }
 
 TEST(Processes, on_two_instances_of_a_card_have_their_own_memory_multiprocessors_and_time) {
-  const Scratch machine;
-  auto shared = device::Machine::attach({machine.path, "a100-40g", ""});
+  const device::TestDirectory machine;
+  auto shared = machine.attach("a100-40g");
   ASSERT_TRUE(shared) << shared.error().message;
   ASSERT_TRUE(device::set_mig(**shared, 0, true));
   struct Wanted {
@@ -327,7 +306,7 @@ TEST(Processes, on_two_instances_of_a_card_have_their_own_memory_multiprocessors
     ASSERT_TRUE(engine);
     EXPECT_EQ(engine->sm_count, wanted.slices * 14);
     roles.push_back(std::make_unique<Role>("uses_an_instance",
-                                           Variables{{"TENSOR_FUSION_SIM_DIR", machine.path},
+                                           Variables{{"TENSOR_FUSION_SIM_DIR", machine.path()},
                                                      {"TENSOR_FUSION_SIM", "a100-40g"},
                                                      {"CUDA_VISIBLE_DEVICES", engine->uuid},
                                                      {"ROLE_SMS", std::to_string(engine->sm_count)},

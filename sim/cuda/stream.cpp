@@ -92,10 +92,14 @@ void Stream::wait_for(const std::vector<StreamPoint>& points) {
 
 float Stream::width_of(std::uint64_t blocks) const {
   const float width = context_->device().width_of(blocks);
-  return green ? std::min(width, green->share()) : width;
+  const GreenContext* part = lent != nullptr ? lent : green.get();
+  return part != nullptr ? std::min(width, part->share()) : width;
 }
 
-unsigned Stream::multiprocessors() const { return green ? green->count() : context_->device().engine.sm_count; }
+unsigned Stream::multiprocessors() const {
+  const GreenContext* part = lent != nullptr ? lent : green.get();
+  return part != nullptr ? part->count() : context_->device().engine.sm_count;
+}
 
 bool Stream::done() { return context_->timing().poll(last()); }
 

@@ -66,6 +66,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const std::uint64_t id;
   std::uint64_t handle_value = 0;       // 0 for default streams
   std::shared_ptr<GreenContext> green;  // whose multiprocessors it has; null: all. Set before others see the stream
+  const GreenContext* lent = nullptr;   // of a branch: the part of the stream it works for, under mutex()
   std::shared_ptr<Capture> capture;     // set while recording into a graph, under mutex()
   std::atomic<bool> capturing{false};
 
