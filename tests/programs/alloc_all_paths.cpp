@@ -191,18 +191,6 @@ long long used(Driver& d) {
   return static_cast<long long>(total) - static_cast<long long>(free);
 }
 
-// In a slice the context's own memory is measured a moment after it was taken: starts from a view that has come to
-// rest.
-void await_rest(Driver& d) {
-  using Clock = std::chrono::steady_clock;
-  const auto patience = Clock::now() + std::chrono::seconds(10);
-  auto since = Clock::now();
-  for (long long seen = used(d); Clock::now() - since < std::chrono::milliseconds(1200) && Clock::now() < patience;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (const long long now = used(d); now != seen) seen = now, since = Clock::now();
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -226,7 +214,6 @@ int main(int argc, char** argv) {
   if (d.library == nullptr || d.cuInit(0) != CUDA_SUCCESS) return std::fprintf(stderr, "no CUDA device here\n"), 77;
   CUcontext context = nullptr;
   if (d.cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS || d.cuCtxSetCurrent(context) != CUDA_SUCCESS) return 1;
-  if (!list) await_rest(d);
   bool good = true;
   std::vector<Held> kept;
   for (const auto& [name, take] : paths(d, bytes)) {
@@ -244,10 +231,11 @@ int main(int argc, char** argv) {
       kept.push_back(std::move(held));
     else if (held.give)
       given = held.give();
-    // In a slice what the ledger does not count (a module's data) is measured, so the view follows a moment later.
     long long after = used(d);
+    // In a slice a module's data is not on the ledger but measured, so the view follows a moment later.
+    const bool measured = std::string(name) == "cuModuleGlobal";
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(3);
-    while (!keep && after != before && std::chrono::steady_clock::now() < patience) {
+    while (measured && !keep && after != before && std::chrono::steady_clock::now() < patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       after = used(d);
     }

@@ -156,6 +156,14 @@ struct Hypervisor::State {
     });
   }
 
+  // Looks every time, so that the first who comes after an idle while is not left waiting for the long period to end.
+  void measure() {
+    const std::uint64_t now = system::monotonic_ns();
+    if (!tenants.busy() && now - measured_ns + options.measure_ms * kMs / 2 < options.measure_idle_ms * kMs) return;
+    measured_ns = now;
+    if (provider.ready()) meter.read_periodically(now);
+  }
+
   void leave_when_idle() {
     const std::uint64_t now = system::monotonic_ns();
     if (!tenants.empty() || (server && server->connections() > 0) || idle_since_ns == 0) {
@@ -193,9 +201,7 @@ struct Hypervisor::State {
       settle_all();
     });
     repeat(kLookAfterNs, kIdleLookAfterNs, [this] { tenants.look_after_all(); });
-    repeat(options.measure_ms * kMs, options.measure_idle_ms * kMs, [this] {
-      if (provider.ready()) meter.read_periodically(system::monotonic_ns());
-    });
+    loop->every(options.measure_ms * kMs, [this] { measure(); });
     loop->every(kPollEventsNs, [this] { poll_events(); });
     loop->every(kDiscoverNs, [this] {
       if (provider.ready()) discover();
@@ -219,6 +225,7 @@ struct Hypervisor::State {
   std::unique_ptr<Server> server;
   std::optional<system::FileIdentity> socket;
   std::uint64_t idle_since_ns = 0;
+  std::uint64_t measured_ns = 0;
   bool events_supported = true;
 };
 

@@ -27,6 +27,20 @@ TEST(Hypervisor, counts_what_the_driver_shows_beyond_the_ledger) {
   EXPECT_TRUE(eventually([&] { return slice.granted().devices[0].unledgered_bytes.load() == 400u << 20; }));
 }
 
+TEST(Hypervisor, measures_at_once_again_when_somebody_comes_after_an_idle_while) {
+  TestDaemon daemon;
+  daemon.options.measure_ms = 50;
+  daemon.options.measure_idle_ms = 3'600'000;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess process(slice.reply.slice_directory, 0);
+  ASSERT_TRUE(slice.start(process.pid()));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  daemon.world("process " + std::to_string(process.pid()) + " GPU-0000 " + std::to_string(256 << 20) + " 0\n");
+  EXPECT_TRUE(eventually([&] { return slice.granted().devices[0].unledgered_bytes.load() == 256u << 20; }))
+      << "nobody asked: the period did";
+}
+
 TEST(Hypervisor, answers_a_settle_request_by_reading_the_driver) {
   TestDaemon daemon;
   daemon.options.measure_ms = daemon.options.measure_idle_ms = 3'600'000;  // only on request
