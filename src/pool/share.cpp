@@ -170,6 +170,7 @@ void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
   tenant.stay_contended = false;
   tenant.admitted = true;
   tenant.woke = false;
+  tenant.resting = false;
   tenant.early = false;
   tenant.last_used = ++decisions_;
   tenant.stay_start = now;
@@ -270,6 +271,9 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
       const bool working = mine.claim.streams > 0 || now < mine.busy_end + 2 * rules_.idle_ns;
       if (capped(mine) && (wants || ahead > 0)) look(cap_credit(mine) - headroom);
       if (capped(mine) && working) look(std::max(cap_credit(mine) - headroom, static_cast<double>(rules_.idle_ns)));
+      // It is told to ring one look before the last, so that no launch falls between that look and the telling.
+      if (capped(mine) && !working && !mine.resting) look(static_cast<double>(2 * rules_.idle_ns));
+      mine.resting = !working;
       if (waiting != nullptr) {
         if (left > 0) {
           look(left - headroom);
@@ -354,7 +358,7 @@ ShareGrant Arbiter::grant(ShareKey key) const {
   bool contended = false;
   for (const Tenant& other : tenants_) contended = contended || (other.key != key && other.claim.blocked > 0);
   result.admitted = tenant->admitted;
-  result.known = tenant->admitted ? !capped(*tenant) : tenant->claim.blocked > 0;
+  result.known = tenant->admitted ? !capped(*tenant) || !tenant->resting : tenant->claim.blocked > 0;
   result.contended = tenant->admitted && tenant->stay_contended;
   result.unlimited = unlimited(*tenant);
   result.window_ns = window(*tenant, contended);

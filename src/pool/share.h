@@ -80,7 +80,7 @@ struct ShareClaim {
 
 struct ShareGrant {
   bool admitted = false;
-  bool known = false;      // counted as wanting: it need not ring
+  bool known = false;      // it need not ring when it launches: it is counted as wanting, or will be looked at
   bool contended = false;  // holds the device while others wait: it should ring before it pauses
   bool unlimited = false;  // alone on the device and without a limit: the gate stands open
   std::uint64_t window_ns = 0;
@@ -150,8 +150,9 @@ class Arbiter {
     bool woke = false;
     std::uint64_t busy_end = 0;  // latest end of its work that we know or expect
     std::uint64_t seen_wanted_since = 0;
-    double longest = 0;  // what one of its stretches takes, if it has long ones
-    bool early = false;  // dismissed while its last work ran, because it usually pauses then
+    double longest = 0;    // what one of its stretches takes, if it has long ones
+    bool resting = false;  // told to ring: nobody will look by himself whether it works again
+    bool early = false;    // dismissed while its last work ran, because it usually pauses then
     std::uint64_t woke_at = 0;
     std::vector<Stretch> stretches;  // not yet settled
     double utilisation_service = -1;

@@ -360,11 +360,11 @@ class Machine {
     if (!process.blocked && process.queued == 0) {
       if (process.progress > 0) process.gap += 0.2 * (std::min(moment - process.progress, 5e6) - process.gap);
       if (process.wanted_since == 0 || moment > process.progress) process.wanted_since = now;
-      if (tenant.grant.admitted && !tenant.grant.known && moment > process.progress + 500e3) bell();
     }
     // A function never measured: one launch at a time until the first has told.
     const bool unknown = process.learned[step.key].ns <= 0 && process.learned[step.key].launched > 0;
     if (limited_ && !daemon_alive && now > died_at + 100 * kMs) return launch_on_bucket(p);
+    if (tenant.grant.admitted && !tenant.grant.known) bell();
     if (limited_ &&
         !(tenant.grant.admitted && !unknown &&
           (ahead < static_cast<double>(tenant.grant.window_ns) || process.streams[step.stream].queued == 0))) {

@@ -138,6 +138,25 @@ TEST(Share, holds_a_tenant_that_is_alone_and_waits_for_each_of_its_long_launches
   EXPECT_NEAR(run({{cap(.3), long_launches(1)}}).mean[0], 30, 1.5);
 }
 
+TEST(Share, sleeps_only_after_a_capped_tenant_was_told_to_ring_and_looked_at_once_more) {
+  Arbiter arbiter;
+  arbiter.add(1, cap(.3), 0);
+  Time now = kMs;
+  arbiter.observe(1, {.launched_ns = kMs, .progress_ns = now + kMs, .wanted_since_ns = now, .streams = 1}, {}, now);
+  bool told = false;
+  for (int look = 0; look < 100; ++look) {
+    const std::uint64_t due = arbiter.decide(now);
+    if (due == kNever) {
+      EXPECT_TRUE(told);
+      return;
+    }
+    told = arbiter.grant(1).admitted && !arbiter.grant(1).known;
+    now = due;
+    arbiter.observe(1, {.launched_ns = kMs, .progress_ns = 2 * kMs, .wanted_since_ns = kMs}, {}, now);
+  }
+  FAIL() << "it never sleeps";
+}
+
 TEST(Share, wakes_up_no_more_often_than_there_is_something_to_decide) {
   Machine machine;
   machine.add_tenant(cap(.3), long_launches(10));

@@ -17,8 +17,7 @@ constexpr std::uint64_t kLongestWaitNs = 100'000'000;  // nobody's death may hol
 constexpr std::uint64_t kMostLeaseNs = 500'000;        // device time one thread may launch between two looks
 constexpr std::uint64_t kLeastLeaseNs = 50'000;
 constexpr std::uint64_t kPollEveryNs = 200'000;
-constexpr std::uint64_t kIdleNs = 500'000;            // idle for longer, and the hypervisor is told of the next launch
-constexpr std::uint64_t kUnknownWaitNs = 20'000'000;  // for the first measurement of a function
+constexpr std::uint64_t kUnknownWaitNs = 20'000'000;        // for the first measurement of a function
 constexpr std::uint64_t kUnknownPendingNs = 2'000'000'000;  // ... that a marker in flight will tell
 constexpr std::uint64_t kGraceNs = 300'000;                 // pauses shorter than this are not worth a bell
 constexpr std::uint64_t kAdmitted = UINT64_MAX;             // Alone::until_ns meanwhile
@@ -205,15 +204,20 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
 }
 
 // A stretch of work begins after a pause: the hypervisor learns how long the pauses are, and of the beginning.
-bool began_stretch(State& state, const Device& device, std::uint64_t now, std::uint32_t gate) {
-  if (state.waiting > 0 || !state.timeline.idle()) return false;
+void began_stretch(State& state, const Device& device, std::uint64_t now) {
+  if (state.waiting > 0 || !state.timeline.idle()) return;
   const std::uint64_t ended = state.progress_ns;
-  if (ended > now) return false;
+  if (ended > now) return;
   const std::uint64_t gap = now - ended < 5'000'000 ? now - ended : 5'000'000;
   state.gap_ns = ended == 0 ? gap : (state.gap_ns * 4 + gap) / 5;
   device.mine->gap_ns.store(state.gap_ns, kRelaxed);
   device.mine->wanted_since_ns.store(now, kRelaxed);
-  return (gate & contract::kGateAdmitted) != 0 && (gate & contract::kGateKnown) == 0 && now > ended + kIdleNs;
+}
+
+// Called when what is launched stands in the claim: either the hypervisor sees it there, or this sees that it sleeps.
+bool must_ring(const Device& device) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return (device.grant->gate.load(kRelaxed) & contract::kGateKnown) == 0;
 }
 
 Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool whole) {
@@ -234,7 +238,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   fold(state, device, lease);
   StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread());
   if (now > state.polled_ns + kPollEveryNs) poll(state, device, now);
-  bool ring_now = began_stretch(state, device, now, device.grant->gate.load(kRelaxed));
+  began_stretch(state, device, now);
   for (;;) {
     const std::uint32_t gate = device.grant->gate.load(std::memory_order_acquire);
     if (device.grant_page->closed.load(kRelaxed) != 0 || bypassed(device)) break;
@@ -250,8 +254,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     if (!quiet) state.timeline.mark_all(context, this_thread(), now);
     tell(state, device);
     state.mutex.unlock();
-    if (verdict.ring || ring_now) ring(g_shared.slice);
-    ring_now = false;
+    if (verdict.ring && must_ring(device)) ring(g_shared.slice);
     os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
     state.mutex.lock();
     now = os::monotonic_ns();
@@ -310,8 +313,9 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   state.progress_ns = (state.progress_ns > now ? state.progress_ns : now) + scaled(device, granted);
   if (record != nullptr) record->expected_end_ns = state.progress_ns;
   tell(state, device);
+  const bool decided = state.alone.decided;
   state.mutex.unlock();
-  if (ring_now) ring(g_shared.slice);
+  if (decided && must_ring(device)) ring(g_shared.slice);
   return token;
 }
 

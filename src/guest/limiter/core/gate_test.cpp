@@ -1,16 +1,20 @@
 // The gate on a fake driver whose device runs in real time: streams are queues of durations, events carry end times.
 #include "guest/limiter/core/gate.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -368,6 +372,35 @@ TEST_F(Gate, holds_no_work_of_streams_it_cannot_follow_to_be_outstanding_for_eve
     gate::stream_destroyed(device_, reinterpret_cast<CUstream>(0x10000 + 0x100 * i));
   sync();
   EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load());
+}
+
+TEST_F(Gate, rings_for_every_launch_that_the_hypervisor_may_have_slept_through) {
+  char directory[] = "/tmp/gate-bell-XXXXXX";
+  ASSERT_NE(::mkdtemp(directory), nullptr);
+  const std::string bell = std::string(directory) + "/" + contract::kBellFile;
+  ASSERT_EQ(::mkfifo(bell.c_str(), 0600), 0);
+  const int file = ::open(bell.c_str(), O_RDWR | O_NONBLOCK);
+  const auto before = g_shared.slice.directory;
+  g_shared.slice.directory = {};
+  g_shared.slice.directory.add(directory);
+  const auto rings = [&] {
+    char sink[4096];
+    const auto got = ::read(file, sink, sizeof sink);
+    return got < 0 ? 0 : static_cast<int>(got);
+  };
+  teach(0xf0, 10'000);
+  launch(0xf0, 10'000);
+  sync();
+  EXPECT_EQ(rings(), 0) << "it is looked at anyway";
+  granted().gate = contract::kGateStep | contract::kGateAdmitted;
+  sync();
+  launch(0xf0, 10'000);  // right after the last, as if the hypervisor had been told only just now
+  EXPECT_EQ(rings(), 1);
+  sync();
+  g_shared.slice.directory = before;
+  ::close(file);
+  ::unlink(bell.c_str());
+  ::rmdir(directory);
 }
 
 TEST_F(Gate, never_holds_a_launch_in_capture_and_makes_no_driver_call_then) {
