@@ -26,7 +26,8 @@ void show(const Mix& mix, const Row& row) {
     if (part.target >= 0 && part.request == part.limit && part.limit > part.target)
       std::printf(" (limit %g)", part.limit);
   }
-  if (mix.exception != nullptr) std::printf("  (its own bar, %g / %g: %s)", mix.own->mean, mix.own->p95, mix.exception);
+  if (mix.own && mix.own->mean) std::printf("  (its own mean: %g", *mix.own->mean);
+  if (mix.own) std::printf("%s p95: %g: %s)", mix.own->mean ? "," : "  (its own", mix.own->p95, mix.exception);
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -95,7 +96,7 @@ Total Bench::run_all(const std::vector<Mix>& mixes, const char* machine, Limiter
     if (!row.ran) continue;
     total.add(row, !judge || !mix.own);
     if (!judge || !mix.own) continue;
-    verdict.at_most(mix.name + ", mean", row.mean_error, mix.own->mean);
+    if (mix.own->mean) verdict.at_most(mix.name + ", mean", row.mean_error, *mix.own->mean);
     verdict.at_most(mix.name + ", p95", row.p95_error, mix.own->p95);
   }
   return total;

@@ -5,8 +5,6 @@
 namespace tensor_fusion::bench::share {
 namespace {
 
-constexpr Bar kCaps{1.5, 3};
-
 Mix unequal_fives() {
   return {"five unequal",
           {capped("training", 35), capped("graphs", 25), capped("training", 20), capped("training", 12),
@@ -24,7 +22,7 @@ Part weighted(std::string program, double request, double target, unsigned proce
 }
 
 std::vector<Mix> caps(double sync_alone, double decode_alone) {
-  const Bar longer{kCaps.mean, 5}, streams{3, 7}, launches{kCaps.mean, 9};
+  const Bar longer{5}, streams{7, 3}, launches{9, 1.5};
   std::vector<Mix> mixes = {
       {"training 10/90", {capped("training", 10), capped("training", 90)}},
       {"training 30/70", {capped("training", 30), capped("training", 70)}},

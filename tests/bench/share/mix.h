@@ -18,7 +18,8 @@ struct Part {
 };
 
 struct Bar {
-  double mean, p95;  // points
+  double p95;                       // points
+  std::optional<double> mean = {};  // of this mix; none: its mean counts among all mixes only
 };
 
 struct Mix {

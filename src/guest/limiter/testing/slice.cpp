@@ -96,7 +96,7 @@ void TestSlice::run() {
         asked += claim_->processes[slot].devices[i].settle_request.load();
       if (device.settled.exchange(asked) != asked) os::futex_wake(&device.settled, 1 << 20, true);
       if ((device.gate.load() & contract::kGateAdmitted) == 0) {
-        device.gate.fetch_or(contract::kGateAdmitted);
+        device.gate.fetch_or(contract::kGateAdmitted | contract::kGateKnown);
         os::futex_wake(&device.gate, 1 << 20, true);
       }
     }
