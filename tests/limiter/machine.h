@@ -17,6 +17,7 @@ class LimitedMachine {
   explicit LimitedMachine(std::uint64_t limit_bytes, const std::string& description = "1xh100", unsigned cards = 1);
   ~LimitedMachine();
 
+  const std::string& state() const { return state_; }  // the directory of all its files
   std::uint64_t overhead() const { return overhead_; }
   std::string uuid(unsigned card) const { return machine_->device(card).uuid; }
   std::string serial(unsigned card) const { return machine_->device(card).serial; }

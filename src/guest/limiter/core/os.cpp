@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -60,15 +62,27 @@ long file_size(int file) {
 }
 bool exists(const char* path) { return call(SYS_faccessat, AT_FDCWD, address_of(path), 0) == 0; }
 
+#if defined(__SANITIZE_THREAD__)
+// It knows the owners of memory from its own allocator only, and takes the next one of a page for a racing one. Whole
+// pages, since a fork may wipe them.
+void* map_memory(std::size_t size) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t whole = (size + kPage - 1) / kPage * kPage;
+  void* memory = aligned_alloc(kPage, whole);
+  return memory == nullptr ? nullptr : memset(memory, 0, whole);
+}
+void unmap(void* address, std::size_t) { free(address); }
+#else
 void* map_memory(std::size_t size) {
   return pointer_or_null(
       call(SYS_mmap, 0, static_cast<long>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
+void unmap(void* address, std::size_t size) { call(SYS_munmap, address_of(address), static_cast<long>(size)); }
+#endif
 void* map_file(int file, std::size_t size, bool writable) {
   return pointer_or_null(
       call(SYS_mmap, 0, static_cast<long>(size), writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0));
 }
-void unmap(void* address, std::size_t size) { call(SYS_munmap, address_of(address), static_cast<long>(size)); }
 bool wipe_on_fork(void* address, std::size_t size) {
   constexpr long kWipeOnFork = 18;  // MADV_WIPEONFORK, absent from old headers
   return call(SYS_madvise, address_of(address), static_cast<long>(size), kWipeOnFork) == 0;

@@ -36,10 +36,10 @@ unsigned tenant_pid(unsigned host_pid) {
     std::uint32_t count = grant.process_count.load(std::memory_order_relaxed);
     if (count > kMostProcesses) count = kMostProcesses;
     unsigned found = 0;
+    // Acquired, so that the sequence is read again after them.
     for (std::uint32_t i = 0; i < count && found == 0; ++i)
-      if (grant.processes[i].host_pid.load(std::memory_order_relaxed) == host_pid)
-        found = grant.processes[i].tenant_pid.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+      if (grant.processes[i].host_pid.load(std::memory_order_acquire) == host_pid)
+        found = grant.processes[i].tenant_pid.load(std::memory_order_acquire);
     if ((before & 1) == 0 && grant.process_sequence.load(std::memory_order_relaxed) == before) {
       if (count != 0) return found;
       break;

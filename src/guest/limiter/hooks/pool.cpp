@@ -6,6 +6,8 @@
 namespace tensor_fusion::guest::limiter {
 namespace {
 
+std::uint64_t word_of(CUmemoryPool pool) { return reinterpret_cast<std::uint64_t>(pool); }
+
 // A pool that the program has not made is some device's own.
 Device& owner_of(Attachment& attached, CUmemoryPool handle, Device& otherwise) {
   for (std::uint32_t index = 0; index < attached.device_count; ++index) {
@@ -111,10 +113,11 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
   if (pool == nullptr) pool = add_pool(attached, &owner_of(attached, handle, *device), handle, 0);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // more pools than can be accounted for
   pool->mutex.lock();
-  if (pool->device == nullptr || (pool->traits & kPoolClosed) != 0) {
-    const bool closed = pool->device != nullptr;
+  const bool gone = word_of(handle) != pool->handle.load(std::memory_order_relaxed) ||
+                    (pool->traits & kPoolClosed) != 0;  // by another thread, or long ago
+  if (gone || pool->device == nullptr) {
     pool->mutex.unlock();
-    return closed ? CUDA_ERROR_INVALID_VALUE : call();
+    return gone ? CUDA_ERROR_INVALID_VALUE : call();
   }
   settle_pool(attached, *pool);
   std::uint64_t most = most_growth(bytes, *pool);
@@ -203,7 +206,8 @@ TF_ENTRY(cuMemPoolDestroy, (CUmemoryPool handle)) {
   Pool* pool = attached == nullptr ? nullptr : find_pool(*attached, handle);
   if (pool == nullptr) return TF_REAL(cuMemPoolDestroy)(handle);
   Guard guard(pool->mutex);
-  if ((pool->traits & kPoolClosed) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (word_of(handle) != pool->handle.load(std::memory_order_relaxed) || (pool->traits & kPoolClosed) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   if (pool->device != nullptr && (pool->traits & kPoolMade) != 0 &&
       pool_attribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0) {
     close_pool(*attached, *pool);

@@ -39,6 +39,7 @@ Pool* add_pool(Attachment& attached, Device* device, CUmemoryPool handle, std::u
   for (std::uint32_t place = 0; place < kMaxPools; ++place) {
     Pool& pool = attached.pools[place];
     if (pool.handle.load(std::memory_order_relaxed) != 0) continue;
+    Guard held(pool.mutex);  // of one who settles all places
     pool.device = device;
     pool.charged = 0;
     pool.step = 0;
