@@ -16,11 +16,10 @@ constexpr std::uint64_t kMiB = 1 << 20;
 class Arm64 : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Doors, Arm64, ::testing::Values("link", "dlsym", "proc"));
 
-TEST_P(Arm64, holds_the_limit_by_every_door) {
-  if (!std::filesystem::exists(kLibrary) || !std::filesystem::exists("/usr/bin/qemu-aarch64-static"))
-    GTEST_SKIP() << "needs aarch64-linux-gnu-g++ and qemu-aarch64-static";
-  TestSlice slice({{"GPU-00000000-0000-0000-0000-000000000000", 64 * kMiB, 0, true, 10000}});
-  slice.start_hypervisor();
+bool can_run() { return std::filesystem::exists(kLibrary) && std::filesystem::exists("/usr/bin/qemu-aarch64-static"); }
+constexpr const char* kNeeds = "needs aarch64-linux-gnu-g++ and qemu-aarch64-static";
+
+Outcome probe(const TestSlice& slice, std::vector<std::string> arguments) {
   Job asked;
   asked.command = {"/usr/bin/qemu-aarch64-static",
                    "-L",
@@ -31,18 +30,36 @@ TEST_P(Arm64, holds_the_limit_by_every_door) {
                    "LD_LIBRARY_PATH=" + kFolder,
                    "-E",
                    "TENSOR_FUSION_SLICE=" + slice.directory(),
-                   kFolder + "/probe",
-                   GetParam(),
-                   "fill",
-                   std::to_string(kMiB)};
+                   kFolder + "/probe"};
+  asked.command.insert(asked.command.end(), arguments.begin(), arguments.end());
   asked.environment = {"PATH=/usr/bin"};
-  const Outcome outcome = run(asked);
+  return run(asked);
+}
+
+TEST_P(Arm64, holds_the_limit_by_every_door) {
+  if (!can_run()) GTEST_SKIP() << kNeeds;
+  TestSlice slice({{"GPU-00000000-0000-0000-0000-000000000000", 64 * kMiB, 0, true, 10000}});
+  slice.start_hypervisor();
+  const Outcome outcome = probe(slice, {GetParam(), "fill", std::to_string(kMiB)});
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(outcome.number("count"), 64u);
   EXPECT_EQ(outcome.number("refused"), 2u);
   EXPECT_EQ(outcome.number("again"), 0u);
   EXPECT_EQ(slice.claim().devices[0].used_bytes.load(), 0u);
   EXPECT_EQ(slice.claim().processes[0].self_test.load(), 7u);
+}
+
+TEST_P(Arm64, launches_pass_the_gate) {
+  if (!can_run()) GTEST_SKIP() << kNeeds;
+  TestSlice slice({{"GPU-00000000-0000-0000-0000-000000000000", 64 * kMiB, 0, false, 3000}});
+  slice.start_hypervisor();
+  const Outcome outcome = probe(slice, {GetParam(), "launch", "10"});
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.number("launch"), 0u);
+  EXPECT_EQ(outcome.number("plain"), 10u);
+  // A thread tells of its launches in turns, and not at all of the last ones if it ends without waiting.
+  EXPECT_GE(slice.claim().processes[0].devices[0].launches.load(), 1u);
+  EXPECT_LE(slice.claim().processes[0].devices[0].launches.load(), 10u);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // GPU is not built (another architecture), and to test a driver that lacks most of the table. Memory is only counted.
 // Environment: STUB_DEVICES (1), STUB_MEMORY bytes per device (1 GiB), STUB_OVERHEAD bytes per context (0).
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -168,6 +169,31 @@ STUB CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsi
   g_own_launches.fetch_add(1, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
+// Work is done as soon as it is asked for; an event is the time at which it was recorded.
+STUB CUresult cuEventCreate(CUevent* event, unsigned) {
+  *event = reinterpret_cast<CUevent>(new std::atomic<std::int64_t>(0));
+  return CUDA_SUCCESS;
+}
+STUB CUresult cuEventDestroy_v2(CUevent event) {
+  delete reinterpret_cast<std::atomic<std::int64_t>*>(event);
+  return CUDA_SUCCESS;
+}
+STUB CUresult cuEventRecord(CUevent event, CUstream) {
+  *reinterpret_cast<std::atomic<std::int64_t>*>(event) = std::chrono::steady_clock::now().time_since_epoch().count();
+  return CUDA_SUCCESS;
+}
+STUB CUresult cuEventQuery(CUevent) { return CUDA_SUCCESS; }
+STUB CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  const std::int64_t ns =
+      *reinterpret_cast<std::atomic<std::int64_t>*>(end) - *reinterpret_cast<std::atomic<std::int64_t>*>(start);
+  *milliseconds = static_cast<float>(ns) / 1e6F;
+  return CUDA_SUCCESS;
+}
+STUB CUresult cuStreamQuery(CUstream) { return CUDA_SUCCESS; }
+STUB CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
 STUB CUresult cuGetProcAddress_v2(const char* name, void** function, int version, std::uint64_t flags,
                                   CUdriverProcAddressQueryResult* status);
 
@@ -196,6 +222,13 @@ const Exported kExported[] = {STUB_EXPORTED(cuInit),
                               STUB_EXPORTED(cuMemAlloc_v2),
                               STUB_EXPORTED(cuMemFree_v2),
                               STUB_EXPORTED(cuMemGetInfo_v2),
+                              STUB_EXPORTED(cuEventCreate),
+                              STUB_EXPORTED(cuEventDestroy_v2),
+                              STUB_EXPORTED(cuEventRecord),
+                              STUB_EXPORTED(cuEventQuery),
+                              STUB_EXPORTED(cuEventElapsedTime),
+                              STUB_EXPORTED(cuStreamQuery),
+                              STUB_EXPORTED(cuStreamIsCapturing),
                               STUB_EXPORTED(cuLaunchKernel),
                               STUB_EXPORTED(cuLaunchKernel_ptsz),
                               STUB_EXPORTED(cuGetProcAddress_v2)};
