@@ -1,6 +1,7 @@
 // A tenant that asks the management library everything a tool could, by every variant of each call. Prints key=value
 // lines; `pids` of a list by the name of the call.
 //   management FIRST_UUID SECOND_UUID SECOND_BUS   of a card that is granted and one that is not
+//   management fields                              the codes of what tools ask of each card
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -100,16 +101,62 @@ void use(nvml::Device device) {
   std::printf("\n");
 }
 
+void fields(nvml::Device device) {
+  // All take a device and a place for the answer, which is large enough for any of them.
+  for (const char* name : {"nvmlDeviceGetBrand",
+                           "nvmlDeviceGetMinorNumber",
+                           "nvmlDeviceGetPowerUsage",
+                           "nvmlDeviceGetPowerManagementLimit",
+                           "nvmlDeviceGetEnforcedPowerLimit",
+                           "nvmlDeviceGetTotalEnergyConsumption",
+                           "nvmlDeviceGetPerformanceState",
+                           "nvmlDeviceGetPersistenceMode",
+                           "nvmlDeviceGetComputeMode",
+                           "nvmlDeviceGetDisplayMode",
+                           "nvmlDeviceGetFanSpeed",
+                           "nvmlDeviceGetBAR1MemoryInfo",
+                           "nvmlDeviceGetPciInfo_v3",
+                           "nvmlDeviceGetCurrPcieLinkWidth",
+                           "nvmlDeviceGetMaxPcieLinkGeneration",
+                           "nvmlDeviceGetMultiGpuBoard",
+                           "nvmlDeviceGetArchitecture",
+                           "nvmlDeviceGetNumGpuCores",
+                           "nvmlDeviceGetMemoryBusWidth",
+                           "nvmlDeviceGetMaxMigDeviceCount",
+                           "nvmlDeviceGetCurrentClocksThrottleReasons",
+                           "nvmlDeviceGetVirtualizationMode"}) {
+    alignas(64) unsigned char answer[4096] = {};
+    std::printf("%s=%d\n", name, call<nvml::Device, void*>(name, device, answer));
+  }
+  char text[256] = {};
+  for (const char* name :
+       {"nvmlDeviceGetName", "nvmlDeviceGetSerial", "nvmlDeviceGetUUID", "nvmlDeviceGetVbiosVersion"})
+    std::printf("%s=%d %s\n", name, call<nvml::Device, char*, unsigned>(name, device, text, sizeof text), text);
+  unsigned number = 0;
+  std::printf("temperature=%d\n", call<nvml::Device, int, unsigned*>("nvmlDeviceGetTemperature", device, 0, &number));
+  for (int clock = 0; clock < 4; ++clock)
+    std::printf("clock%d=%d\n", clock,
+                call<nvml::Device, int, unsigned*>("nvmlDeviceGetClockInfo", device, clock, &number));
+  std::printf("driver=%d %s\n", call<char*, unsigned>("nvmlSystemGetDriverVersion", text, sizeof text), text);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   g_library = dlopen("libcuda.so.1", RTLD_NOW);
   g_management = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-  if (g_library == nullptr || g_management == nullptr || count < 4) return 4;
+  if (g_library == nullptr || g_management == nullptr || count < 2) return 4;
   start();
   CUdeviceptr pointer = 0;
   find<CUdeviceptr*, std::size_t>("cuMemAlloc_v2")(&pointer, 10 << 20);
   call<>("nvmlInit_v2");
+  if (std::strcmp(arguments[1], "fields") == 0) {
+    nvml::Device card = nullptr;
+    call<unsigned, nvml::Device*>("nvmlDeviceGetHandleByIndex_v2", 0, &card);
+    fields(card);
+    return 0;
+  }
+  if (count < 4) return 4;
   std::printf("own=%d\n", getpid());
   handles(arguments[1], arguments[2], arguments[3]);
   nvml::Device device = nullptr;

@@ -242,6 +242,20 @@ void graph_elsewhere(std::size_t bytes) {
   say("trimmed", find<CUdevice>("cuDeviceGraphMemTrim")(1));
 }
 
+// How much each card gives, in pieces.
+void fill_cards(std::size_t bytes) {
+  find<unsigned>("cuInit")(0);
+  for (int card = 0; card < 2; ++card) {
+    CUcontext context = nullptr;
+    find<CUcontext*, CUdevice>("cuDevicePrimaryCtxRetain")(&context, card);
+    find<CUcontext>("cuCtxSetCurrent")(context);
+    std::size_t pieces = 0;
+    CUdeviceptr pointer = 0;
+    while (pieces < 1000 && take(bytes, pointer) == CUDA_SUCCESS) ++pieces;
+    std::printf("pieces%d=%zu\n", card, pieces);
+  }
+}
+
 void device_uuid() {
   CUuuid uuid{};
   find<CUuuid*, CUdevice>("cuDeviceGetUuid_v2")(&uuid, 0);
@@ -289,6 +303,8 @@ int main(int count, char** arguments) {
     without_context(std::strtoull(arguments[2], nullptr, 0));
   } else if (command == "graph_elsewhere" && count > 2) {
     graph_elsewhere(std::strtoull(arguments[2], nullptr, 0));
+  } else if (command == "fill_cards" && count > 2) {
+    fill_cards(std::strtoull(arguments[2], nullptr, 0));
   } else if (command == "hold_namespace") {
     start();
     std::printf("namespace=%d\n", dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW) != nullptr ? 1 : 0);

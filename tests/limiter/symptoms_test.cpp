@@ -272,6 +272,40 @@ TEST(Symptom, memory_that_a_graph_takes_on_another_card_is_not_booked_there) {
   }
 }
 
+TEST(Symptom, of_several_cards_only_the_first_is_limited) {
+  LimitedMachine machine(0, "2xh100", 2);
+  for (unsigned card = 0; card < 2; ++card) {
+    contract::GrantDevice& device = machine.slice().grant().devices[card];
+    device.flags = contract::kComputeUnlimited;
+    device.memory_limit_bytes = machine.overhead() + (card + 1) * 100 * kMiB;
+  }
+  const auto outcome = run(symptom(machine, {"fill_cards", std::to_string(10 * kMiB)}));
+  EXPECT_EQ(outcome.value("pieces0"), "10") << outcome.out;
+  EXPECT_EQ(outcome.value("pieces1"), "20") << outcome.out;
+}
+
+TEST(Symptom, fields_that_tools_show_are_missing) {
+  LimitedMachine machine(8 * kGiB);
+  const auto ask = [&](bool limited) {
+    Job job = machine.tenant({"fields"}, limited);
+    job.command[0] = std::string(TF_BUILD_FOLDER) + "/programs/limiter_management";
+    return run(job).out;
+  };
+  const std::string direct = ask(false);
+  EXPECT_GT(direct.size(), 500u);
+  EXPECT_EQ(ask(true), direct);
+}
+
+TEST(Symptom, log_lines_spoil_what_tools_print) {
+  LimitedMachine machine(8 * kGiB);
+  const auto both_streams = [&](bool limited) {
+    Job job = symptom(machine, {"attributes"}, limited);
+    job.command = {"/bin/sh", "-c", "exec " + job.command[0] + " attributes 2>&1"};
+    return run(job).out;
+  };
+  EXPECT_EQ(both_streams(true), both_streams(false));
+}
+
 TEST(Symptom, a_lookup_past_the_limiter_goes_unnoticed) {
   LimitedMachine machine(8 * kGiB);
   const auto outcome = run(symptom(machine, {"hold_namespace"}));
