@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -5,6 +6,13 @@
 #include "sim/cuda/test_context.h"
 
 namespace tensor_fusion::sim::cuda {
+
+// Byte by byte: what was handed over comes back as it was.
+template <typename T>
+bool same(const T& a, const T& b) {
+  const auto* const first = reinterpret_cast<const unsigned char*>(&a);
+  return std::equal(first, first + sizeof a, reinterpret_cast<const unsigned char*>(&b));
+}
 
 class Arrays : public Cuda {
  protected:
@@ -45,7 +53,7 @@ TEST_F(Arrays, of_three_dimensions_carry_every_byte_through_copies) {
   EXPECT_EQ(before - free_bytes(), kFloats * 4);
   CUDA_ARRAY3D_DESCRIPTOR told{};
   EXPECT_OK(cuArray3DGetDescriptor_v2(&told, array));
-  EXPECT_EQ(std::memcmp(&told, &kShape, sizeof told), 0);
+  EXPECT_TRUE(same(told, kShape));
   EXPECT_OK(write(array));
   CUstream stream = nullptr;
   ASSERT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -188,7 +196,7 @@ TEST_F(Textures, tell_what_they_were_made_of) {
   ASSERT_OK(cuTexObjectCreate(&texture_, &resource, sampling_, view));
   CUDA_RESOURCE_DESC again{};
   EXPECT_OK(cuTexObjectGetResourceDesc(&again, texture_));
-  EXPECT_EQ(std::memcmp(&again, &resource, sizeof again), 0);
+  EXPECT_TRUE(same(again, resource));
   EXPECT_OK(cuTexObjectGetTextureDesc(told, texture_));
   EXPECT_EQ(std::memcmp(told, sampling_, sizeof sampling_), 0);
   EXPECT_OK(cuTexObjectGetResourceViewDesc(told, texture_));
@@ -235,7 +243,7 @@ TEST_F(Textures, for_writing_want_an_array_made_for_it) {
   ASSERT_OK(cuSurfObjectCreate(&surface, &good));
   CUDA_RESOURCE_DESC told{};
   EXPECT_OK(cuSurfObjectGetResourceDesc(&told, surface));
-  EXPECT_EQ(std::memcmp(&told, &good, sizeof told), 0);
+  EXPECT_TRUE(same(told, good));
   EXPECT_OK(cuSurfObjectDestroy(surface));
   EXPECT_EQ(cuSurfObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
 }

@@ -24,7 +24,7 @@ CUresult find(int pid, std::vector<std::uint32_t>& places) {
 }
 
 // All libraries of the process together; the first one says whether it may be.
-CUresult move(const std::vector<std::uint32_t>& places, CUprocessState from, CUprocessState to) {
+CUresult move(const std::vector<std::uint32_t>& places, std::uint32_t from, std::uint32_t to) {
   auto& machine = Driver::get().machine();
   if (!device::change_held_state(machine, places.front(), from, to)) return CUDA_ERROR_ILLEGAL_STATE;
   for (std::size_t i = 1; i < places.size(); ++i) (void)device::change_held_state(machine, places[i], from, to);
