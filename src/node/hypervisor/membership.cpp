@@ -65,6 +65,7 @@ bool has_mapped(pid_t pid, const system::FileIdentity& file, std::string_view na
   constexpr std::size_t kMostBytes = 64u << 20;
   const auto maps = system::read_file("/proc/" + std::to_string(pid) + "/maps", kMostBytes);
   if (!maps) return false;
+  if (maps->empty()) return true;  // it is ending, and its death tells the rest; or a thread of the kernel
   // address permissions offset device inode path: stacked file systems show another device than stat does, so the inode
   // and the name decide.
   const std::string inode = " " + std::to_string(file.inode) + " ";

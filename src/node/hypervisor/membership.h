@@ -31,7 +31,8 @@ inline bool is_member(const TenantRecord& record, pid_t pid) {
 std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& record);
 
 // Whether it has this file of the slice in its memory, by the kernel's word: a claim alone is a number that anybody may
-// write, but only a process itself can map the page it stands in. False also when that is not to be seen from here.
+// write, but only a process itself can map the page it stands in. False also when that is not to be seen from here,
+// true for one that is ending and has no memory any more.
 bool has_mapped(pid_t pid, const system::FileIdentity& file, std::string_view name);
 
 // Every process that belongs to the tenant, by namespace or descent.

@@ -326,7 +326,8 @@ void TenantTable::take_notice_of(Tenant& tenant, const SlotView& slot) {
     }
     if (foreign.empty() && !has_mapped(*host_pid, tenant.pages.claim_file(), contract::kClaimFile))
       foreign = ", which is not one of its own";
-    if (!foreign.empty()) {
+    // One that has died meanwhile shows nothing: its slot is returned below.
+    if (!foreign.empty() && system::is_alive(*host_pid, slot.start_ticks)) {
       note_tampering(tenant, "claims process " + std::to_string(*host_pid) + foreign);
       tenant.processes.push_back(std::move(process));  // host_pid stays 0: not watched, not listed, not signalled
       return;
