@@ -50,8 +50,15 @@ CUresult Array::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& shape, s
   auto array = std::make_shared<Array>(shape);
   array->device = &context.device();
   array->context = context.shared_from_this();
-  if ((shape.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) == 0) {
-    const std::uint64_t bytes = array->pitch() * array->rows() * array->slices();
+  const std::uint64_t bytes = array->pitch() * array->rows() * array->slices();
+  if ((shape.Flags & CUDA_ARRAY3D_SPARSE) != 0) {
+    if ((shape.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING) != 0 || tile_of(shape).width == 0)
+      return CUDA_ERROR_INVALID_VALUE;
+    array->sparse = SparseBytes::reserve(bytes);
+    if (!array->sparse) return CUDA_ERROR_OUT_OF_MEMORY;
+    array->address = array->sparse->address();
+    array->bytes = bytes;
+  } else if ((shape.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING) == 0) {
     TF_TRY(context.device().allocate(bytes, array->address));
     array->bytes = bytes;
   }
@@ -61,7 +68,7 @@ CUresult Array::create(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& shape, s
 }
 
 Array::~Array() {
-  if (bytes != 0) device->release(address, bytes);
+  if (bytes != 0 && !sparse) device->release(address, bytes);
 }
 
 namespace {
@@ -89,6 +96,11 @@ CUresult describe(const char* symbol, CUarray handle, CUDA_ARRAY3D_DESCRIPTOR* o
 CUresult requirements(const std::vector<std::shared_ptr<Array>>& levels, CUDA_ARRAY_MEMORY_REQUIREMENTS* out) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *out = {};
+  if (levels.front()->sparse) {
+    out->alignment = kTileBytes;
+    out->size = sparse_bytes(levels);
+    return CUDA_SUCCESS;
+  }
   out->alignment = kAllocationUnit;
   for (const auto& level : levels)
     out->size += round_up(level->pitch() * level->rows() * level->slices(), kAllocationUnit);
@@ -229,27 +241,6 @@ TF_API(cuArrayGetPlane, (CUarray * out, CUarray handle, unsigned)) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return arrays().find(handle) != nullptr ? CUDA_ERROR_INVALID_VALUE
                                           : CUDA_ERROR_INVALID_HANDLE;  // no planar formats here
-}
-
-TF_API(cuArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES * out, CUarray handle)) {
-  TF_TRY(enter("cuArrayGetSparseProperties"));
-  const Array* array = arrays().find(handle);
-  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (out == nullptr || (array->shape.Flags & CUDA_ARRAY3D_SPARSE) == 0) return CUDA_ERROR_INVALID_VALUE;
-  *out = {};
-  out->tileExtent = {256, 256, 1};
-  return CUDA_SUCCESS;
-}
-
-TF_API(cuMipmappedArrayGetSparseProperties, (CUDA_ARRAY_SPARSE_PROPERTIES * out, CUmipmappedArray handle)) {
-  TF_TRY(enter("cuMipmappedArrayGetSparseProperties"));
-  const MipmappedArray* mipmap = mipmapped_arrays().find(handle);
-  if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (out == nullptr || (mipmap->levels.front()->shape.Flags & CUDA_ARRAY3D_SPARSE) == 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  *out = {};
-  out->tileExtent = {256, 256, 1};
-  return CUDA_SUCCESS;
 }
 
 }  // namespace tensor_fusion::sim::cuda

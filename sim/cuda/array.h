@@ -1,6 +1,7 @@
 #pragma once
-// CUDA arrays: device memory with a shape. Ours lie in rows without padding; sparse and deferred ones have no bytes and
-// cost nothing. Mipmapped arrays are a list of arrays. Immutable after they are made.
+// CUDA arrays: device memory with a shape. Ours lie in rows without padding; sparse ones get their memory later, tile
+// by tile (sparse_array.h), deferred ones have none, and both cost nothing. Mipmapped arrays are a list of arrays.
+// Immutable after they are made.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "sim/cuda/abi.h"
 #include "sim/cuda/context.h"
 #include "sim/cuda/handle.h"
+#include "sim/cuda/sparse_array.h"
 
 namespace tensor_fusion::sim::cuda {
 
@@ -24,7 +26,8 @@ class Array {
   const CUDA_ARRAY3D_DESCRIPTOR shape;
   Device* device = nullptr;
   std::shared_ptr<Context> context;
-  std::uint64_t address = 0, bytes = 0;  // 0 bytes: no memory of its own
+  std::uint64_t address = 0, bytes = 0;  // 0 bytes: nothing to read or write
+  std::shared_ptr<SparseBytes> sparse;   // set: where these bytes lie, which nothing was charged for
   bool level = false;                    // part of a mipmapped array: not to be destroyed alone
   std::uint64_t handle_value = 0;
   [[nodiscard]] bool belongs_to(const Context& owner) const { return context.get() == &owner; }
@@ -42,6 +45,7 @@ struct MipmappedArray {
 
 [[nodiscard]] HandleTable<Array>& arrays();
 [[nodiscard]] HandleTable<MipmappedArray>& mipmapped_arrays();
-[[nodiscard]] std::uint64_t element_bytes(CUarray_format format, unsigned channels);  // 0: unknown
+[[nodiscard]] std::uint64_t sparse_bytes(const std::vector<std::shared_ptr<Array>>& levels);  // of memory for all tiles
+[[nodiscard]] std::uint64_t element_bytes(CUarray_format format, unsigned channels);          // 0: unknown
 
 }  // namespace tensor_fusion::sim::cuda

@@ -1,6 +1,7 @@
 // cuDeviceGetAttribute: the whole table, from the card's profile.
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/multicast.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -223,7 +224,7 @@ CUresult value_of(const Device& device, int attribute, int& out) {
       out = count(p.shared_bytes_reserved_per_block);
       break;
     case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
-      out = 0;
+      out = 1;
       break;
     case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
       out = 1;
@@ -249,7 +250,7 @@ CUresult value_of(const Device& device, int attribute, int& out) {
       out = 0;
       break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-      out = 0;
+      out = 1;
       break;
     case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
       out = 1;
@@ -273,6 +274,8 @@ CUresult value_of(const Device& device, int attribute, int& out) {
       out = -1;
       break;
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+      out = can_multicast(device) ? 1 : 0;
+      break;
     case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
       out = 0;
       break;

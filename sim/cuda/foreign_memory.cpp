@@ -30,6 +30,38 @@ void unmap(std::map<CUdeviceptr, Opened>::iterator which) {  // under mutex
   opened().erase(which);
 }
 
+CUresult map(Opened as, int fd, std::uint64_t offset, std::uint64_t length, Device* device, Context* context,
+             std::shared_ptr<void> keeper, CUdeviceptr& out) {  // under mutex
+  const std::uint64_t first = offset / device::kArenaPage * device::kArenaPage;
+  const std::uint64_t bytes = round_up(offset + length, device::kArenaPage) - first;
+  const auto place = device::reserve_addresses(bytes, device::kArenaPage);
+  const bool mapped =
+      place && device::map_at(*place, bytes, fd, first) && device::protect(*place, bytes, device::Access::read_write);
+  if (!mapped) {
+    if (place) device::free_addresses(*place, bytes);
+    return CUDA_ERROR_MAP_FAILED;
+  }
+  auto allocation = std::make_shared<Allocation>();
+  allocation->kind = Allocation::Kind::ipc;
+  allocation->base = reinterpret_cast<std::uint64_t>(*place) + (offset - first);
+  allocation->size = length;
+  allocation->extent = round_up(length, kAllocationUnit);
+  allocation->device = device;
+  if (context != nullptr) {
+    allocation->context_id = context->id();
+    allocation->owner = context->weak_from_this();
+  }
+  allocation->id = Driver::get().addresses().next_id();
+  allocation->keeper = std::move(keeper);
+  Driver::get().addresses().add(allocation);
+  as.mapped = *place;
+  as.mapped_bytes = bytes;
+  as.count = 1;
+  opened()[allocation->base] = as;
+  out = allocation->base;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 ForeignMemory describe_for_others(const Allocation& allocation) {
@@ -58,32 +90,16 @@ CUresult open_foreign_memory(const ForeignMemory& what, Context* context, std::s
   }
   const auto fd = device::open_foreign(what.pid, what.fd);
   if (!fd) return CUDA_ERROR_MAP_FAILED;
-  const std::uint64_t first = what.offset / device::kArenaPage * device::kArenaPage;
-  const std::uint64_t bytes = round_up(what.offset + what.bytes, device::kArenaPage) - first;
-  const auto place = device::reserve_addresses(bytes, device::kArenaPage);
-  const bool mapped =
-      place && device::map_at(*place, bytes, *fd, first) && device::protect(*place, bytes, device::Access::read_write);
+  const CUresult result =
+      map({what.pid, what.id, nullptr, 0, 1}, *fd, what.offset, what.bytes, device, context, std::move(keeper), out);
   ::close(*fd);
-  if (!mapped) {
-    if (place) device::free_addresses(*place, bytes);
-    return CUDA_ERROR_MAP_FAILED;
-  }
-  auto allocation = std::make_shared<Allocation>();
-  allocation->kind = Allocation::Kind::ipc;
-  allocation->base = reinterpret_cast<std::uint64_t>(*place) + (what.offset - first);
-  allocation->size = what.bytes;
-  allocation->extent = round_up(what.bytes, kAllocationUnit);
-  allocation->device = device;
-  if (context != nullptr) {
-    allocation->context_id = context->id();
-    allocation->owner = context->weak_from_this();
-  }
-  allocation->id = Driver::get().addresses().next_id();
-  allocation->keeper = std::move(keeper);
-  Driver::get().addresses().add(allocation);
-  opened()[allocation->base] = {what.pid, what.id, *place, bytes, 1};
-  out = allocation->base;
-  return CUDA_SUCCESS;
+  return result;
+}
+
+CUresult map_foreign_file(int fd, std::uint64_t offset, std::uint64_t bytes, Device* device, Context& context,
+                          std::shared_ptr<void> keeper, CUdeviceptr& out) {
+  const std::lock_guard lock(mutex);
+  return map({}, fd, offset, bytes, device, &context, std::move(keeper), out);
 }
 
 CUresult close_foreign_memory(CUdeviceptr address) {

@@ -24,6 +24,9 @@ struct ForeignMemory {
 // when the owner is gone.
 CUresult open_foreign_memory(const ForeignMemory& what, Context* context, std::shared_ptr<void> keeper,
                              CUdeviceptr& out);
+// Part of an imported allocation's file; each time at a place of its own.
+CUresult map_foreign_file(int fd, std::uint64_t offset, std::uint64_t bytes, Device* device, Context& context,
+                          std::shared_ptr<void> keeper, CUdeviceptr& out);
 // INVALID_VALUE for an address that is not open. The caller has waited for those who may use it.
 CUresult close_foreign_memory(CUdeviceptr address);
 // However often it was opened: its context is going.

@@ -32,6 +32,7 @@ enum class HandleKind : std::uint64_t {
   user_object,
   green_context,
   resource_description,
+  external_memory,
 };
 
 template <typename T>

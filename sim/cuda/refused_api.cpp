@@ -32,22 +32,6 @@ TF_REFUSE(cuModuleGetSurfRef)
 TF_REFUSE(cuParamSetTexRef)
 TF_REFUSE(cuLaunchCooperativeKernelMultiDevice)
 
-TF_REFUSE(cuMemGetHandleForAddressRange)
-
-TF_REFUSE(cuMulticastCreate)
-TF_REFUSE(cuMulticastAddDevice)
-TF_REFUSE(cuMulticastBindMem)
-TF_REFUSE(cuMulticastBindAddr)
-TF_REFUSE(cuMulticastUnbind)
-TF_REFUSE(cuMulticastGetGranularity)
-
-TF_REFUSE(cuImportExternalMemory)
-TF_REFUSE(cuExternalMemoryGetMappedBuffer)
-TF_REFUSE(cuExternalMemoryGetMappedMipmappedArray)
-TF_REFUSE(cuDestroyExternalMemory)
-TF_REFUSE(cuImportExternalSemaphore)
-TF_REFUSE(cuDestroyExternalSemaphore)
-
 TF_REFUSE(cuTexRefCreate)
 TF_REFUSE(cuTexRefDestroy)
 TF_REFUSE(cuTexRefSetAddress)
@@ -130,9 +114,6 @@ TF_REFUSE(cuLogsCurrent)
 TF_REFUSE(cuLogsDumpToFile)
 TF_REFUSE(cuLogsDumpToMemory)
 
-TF_REFUSE_STREAM(cuMemMapArrayAsync)
-TF_REFUSE_STREAM(cuSignalExternalSemaphoresAsync)
-TF_REFUSE_STREAM(cuWaitExternalSemaphoresAsync)
 TF_REFUSE_STREAM(cuGraphicsMapResources)
 TF_REFUSE_STREAM(cuGraphicsUnmapResources)
 

@@ -18,15 +18,13 @@ namespace {
 
 // Beginnings of names; `=` in front: the whole name.
 constexpr std::array kMissing = {
-    // other interfaces of the driver: graphics, video, semaphores and memory of other libraries, nodes for them
-    "cuGraphics", "cuGL", "cuEGL", "cuVDPAU", "=cuEventCreateFromEGLSync", "cuImportExternal", "cuExternalMemory",
-    "cuDestroyExternal", "cuSignalExternalSemaphores", "cuWaitExternalSemaphores", "cuGraphAddExternalSemaphores",
+    // other interfaces of the driver: graphics, video, nodes for the semaphores of other libraries
+    "cuGraphics", "cuGL", "cuEGL", "cuVDPAU", "=cuEventCreateFromEGLSync", "cuGraphAddExternalSemaphores",
     "cuGraphExternalSemaphores", "cuGraphExecExternalSemaphores", "=cuDeviceGetNvSciSyncAttributes",
     // texture and surface references, from before objects
     "cuTexRef", "cuSurfRef", "=cuModuleGetTexRef", "=cuModuleGetSurfRef", "=cuParamSetTexRef",
     // hardware that these machines do not have, and an identity of another operating system
-    "=cuDeviceGetLuid", "cuMulticast", "=cuFlushGPUDirectRDMAWrites", "=cuMemGetHandleForAddressRange",
-    "=cuLaunchCooperativeKernelMultiDevice", "cuMemMapArrayAsync",
+    "=cuDeviceGetLuid", "=cuFlushGPUDirectRDMAWrites", "=cuLaunchCooperativeKernelMultiDevice",
     // nodes that choose what runs, notifications, the driver's own log
     "=cuGraphConditionalHandleCreate", "=cuDeviceRegisterAsyncNotification", "=cuDeviceUnregisterAsyncNotification",
     "cuLogs", "=cuProfilerInitialize",

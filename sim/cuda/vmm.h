@@ -10,9 +10,12 @@
 #include "sim/cuda/abi.h"
 #include "sim/cuda/device.h"
 #include "sim/cuda/handle.h"
+#include "sim/cuda/multicast.h"
 #include "sim/device/arena.h"
 
 namespace tensor_fusion::sim::cuda {
+
+inline constexpr std::uint64_t kTrailerBytes = 4096;  // behind the bytes of a physical allocation: what importers need
 
 struct PhysicalMemory {
   static constexpr HandleKind kHandleKind = HandleKind::physical;
@@ -27,13 +30,15 @@ struct PhysicalMemory {
   const device::Physical memory;
   const CUmemAllocationProp properties;
   const std::uint64_t bytes;
-  Device* const charged_to;  // null: host memory, or another process pays
+  Device* const charged_to;             // null: host memory, or another process pays
+  std::shared_ptr<MulticastTeam> team;  // set: a multicast object, without memory of its own
   std::uint64_t handle_value = 0;
   unsigned handles = 1;  // how often the program holds it, under vmm's lock
 };
 
 struct Mapping {
   std::shared_ptr<PhysicalMemory> memory;
+  std::uint64_t offset = 0;
   std::mutex mutex;
   std::map<int, CUmemAccess_flags> access;       // by device ordinal
   std::map<int, CUmemAccess_flags> host_access;  // by location type
@@ -43,5 +48,11 @@ struct Mapping {
     return found != access.end() ? found->second : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   }
 };
+
+[[nodiscard]] HandleTable<PhysicalMemory>& physicals();
+CUmemGenericAllocationHandle add_physical(const std::shared_ptr<PhysicalMemory>& memory);
+[[nodiscard]] std::shared_ptr<PhysicalMemory> of_team(device::Physical backing, std::shared_ptr<MulticastTeam> team);
+// What another allocation's descriptor names, which then belongs to the result; nothing for files of other kinds.
+[[nodiscard]] std::shared_ptr<PhysicalMemory> import_physical(int fd);
 
 }  // namespace tensor_fusion::sim::cuda

@@ -11,16 +11,10 @@
 namespace tensor_fusion::sim::cuda {
 namespace {
 
-constexpr std::uint64_t kTrailerBytes = 4096;  // behind the bytes of a physical allocation: what an importer must know
-
 std::mutex mutex;
 std::map<std::uint64_t, std::uint64_t>& reservations() {  // address → bytes
   static auto* all = new std::map<std::uint64_t, std::uint64_t>;
   return *all;
-}
-HandleTable<PhysicalMemory>& physicals() {
-  static auto* table = new HandleTable<PhysicalMemory>;
-  return *table;
 }
 
 bool aligned(std::uint64_t value) { return value % kChunkBytes == 0; }
@@ -64,6 +58,35 @@ std::vector<std::shared_ptr<Allocation>> mappings_in(std::uint64_t address, std:
 }
 
 }  // namespace
+
+HandleTable<PhysicalMemory>& physicals() {
+  static auto* table = new HandleTable<PhysicalMemory>;
+  return *table;
+}
+
+CUmemGenericAllocationHandle add_physical(const std::shared_ptr<PhysicalMemory>& memory) {
+  return memory->handle_value = physicals().insert(memory);
+}
+
+std::shared_ptr<PhysicalMemory> of_team(device::Physical backing, std::shared_ptr<MulticastTeam> team) {
+  CUmemAllocationProp properties{};
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(team->properties().handleTypes);
+  auto object = std::make_shared<PhysicalMemory>(std::move(backing), properties, team->properties().size, nullptr);
+  object->team = std::move(team);
+  return object;
+}
+
+std::shared_ptr<PhysicalMemory> import_physical(int fd) {
+  auto backing = device::Physical::adopt(fd);
+  if (!backing || backing->size() <= kTrailerBytes) return nullptr;
+  if (auto team = MulticastTeam::find(*backing)) return of_team(std::move(*backing), std::move(team));
+  const std::uint64_t bytes = backing->size() - kTrailerBytes;
+  CUmemAllocationProp properties{};
+  if (::pread(backing->fd(), &properties, sizeof properties, static_cast<off_t>(bytes)) != sizeof properties ||
+      properties.type != CU_MEM_ALLOCATION_TYPE_PINNED || !aligned(bytes))
+    return nullptr;
+  return std::make_shared<PhysicalMemory>(std::move(*backing), properties, bytes, nullptr);
+}
 
 TF_API(cuMemGetAllocationGranularity,
        (std::size_t* out, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags option)) {
@@ -115,8 +138,7 @@ TF_API(cuMemCreate, (CUmemGenericAllocationHandle * out, std::size_t bytes, cons
     if (device != nullptr) device->uncharge(bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  auto memory = std::make_shared<PhysicalMemory>(std::move(*backing), *properties, bytes, device);
-  memory->handle_value = *out = physicals().insert(memory);
+  *out = add_physical(std::make_shared<PhysicalMemory>(std::move(*backing), *properties, bytes, device));
   return CUDA_SUCCESS;
 }
 
@@ -136,10 +158,12 @@ TF_API(cuMemMap, (CUdeviceptr address, std::size_t bytes, std::size_t offset, CU
   if (!memory || flags != 0 || bytes == 0 || !aligned(address) || !aligned(bytes) || !aligned(offset) ||
       offset > memory->bytes || bytes > memory->bytes - offset)
     return CUDA_ERROR_INVALID_VALUE;
+  if (memory->team) memory->team->await_all();
   const std::lock_guard lock(mutex);
   if (!reserved(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   auto mapping = std::make_shared<Mapping>();
   mapping->memory = memory;
+  mapping->offset = offset;
   auto allocation = std::make_shared<Allocation>();
   allocation->kind = Allocation::Kind::mapped;
   allocation->base = address;
@@ -154,6 +178,7 @@ TF_API(cuMemMap, (CUdeviceptr address, std::size_t bytes, std::size_t offset, CU
     Driver::get().addresses().remove(address);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  if (memory->team) memory->team->show(allocation, offset);
   return CUDA_SUCCESS;
 }
 
@@ -247,22 +272,16 @@ TF_API(cuMemImportFromShareableHandle,
   if (out == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   const int fd = ::dup(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-  auto backing = device::Physical::adopt(fd);
-  if (!backing || backing->size() <= kTrailerBytes) return CUDA_ERROR_INVALID_VALUE;
-  const std::uint64_t bytes = backing->size() - kTrailerBytes;
-  CUmemAllocationProp properties{};
-  if (::pread(backing->fd(), &properties, sizeof properties, static_cast<off_t>(bytes)) != sizeof properties ||
-      properties.type != CU_MEM_ALLOCATION_TYPE_PINNED || !aligned(bytes))
-    return CUDA_ERROR_INVALID_VALUE;
-  auto memory = std::make_shared<PhysicalMemory>(std::move(*backing), properties, bytes, nullptr);
-  memory->handle_value = *out = physicals().insert(memory);
+  const auto memory = import_physical(fd);
+  if (!memory) return CUDA_ERROR_INVALID_VALUE;
+  *out = add_physical(memory);
   return CUDA_SUCCESS;
 }
 
 TF_API(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * out, CUmemGenericAllocationHandle handle)) {
   TF_TRY(enter("cuMemGetAllocationPropertiesFromHandle"));
   const auto memory = physicals().share(handle);
-  if (out == nullptr || !memory) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || !memory || memory->team) return CUDA_ERROR_INVALID_VALUE;
   *out = memory->properties;
   return CUDA_SUCCESS;
 }
