@@ -129,12 +129,28 @@ CUgraphExecUpdateResult check_replacement(const Command& present, const Command&
       present);
 }
 
+bool GraphExec::made_from(std::uint64_t node) {
+  const auto alive = graph_execs().all();
+  return std::any_of(alive.begin(), alive.end(), [node](const auto& exec) {
+    const std::lock_guard lock(exec->mutex_);
+    return exec->by_node_.contains(node);
+  });
+}
+
 CUresult GraphExec::instantiate(const Graph& graph, std::uint64_t wanted_flags, std::shared_ptr<GraphExec>& out,
                                 GraphNode** bad) {
   const auto order = graph.in_order();
   if (order.empty() && !graph.nodes().empty()) {
     if (bad != nullptr) *bad = graph.nodes().front().get();
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  static std::mutex one_at_a_time;
+  std::unique_lock<std::mutex> lock;
+  for (const GraphNode* node : order) {  // the addresses in it can be live once
+    if (node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->type != CU_GRAPH_NODE_TYPE_MEM_FREE) continue;
+    lock = std::unique_lock(one_at_a_time);
+    if (made_from(node->handle_value)) return CUDA_ERROR_INVALID_VALUE;
+    break;
   }
   auto exec = std::make_shared<GraphExec>();
   exec->flags = wanted_flags;

@@ -27,7 +27,7 @@ struct GraphStep {
 class GraphExec {
  public:
   static constexpr HandleKind kHandleKind = HandleKind::graph_exec;
-  // INVALID_VALUE for a cycle.
+  // INVALID_VALUE for a cycle, and for a graph with memory nodes of which there is an executable one already.
   static CUresult instantiate(const Graph& graph, std::uint64_t flags, std::shared_ptr<GraphExec>& out,
                               GraphNode** bad = nullptr);
   CUresult launch(Stream& stream);
@@ -44,6 +44,7 @@ class GraphExec {
   std::uint64_t handle_value = 0;
 
  private:
+  static bool made_from(std::uint64_t node);  // whether an executable graph has a step for it
   GraphStep* step(std::uint64_t node);
 
   std::mutex mutex_;

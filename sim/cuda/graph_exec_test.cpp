@@ -191,12 +191,25 @@ TEST_F(GraphMemoryNodes, left_allocated_stop_the_next_launch_unless_it_frees_the
   EXPECT_OK(cuMemFree_v2(at));
   EXPECT_EQ(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(used(), 0U);
+  EXPECT_OK(cuGraphExecDestroy(strict));
   const CUgraphExec loose = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
   for (int i = 0; i < 3; ++i) EXPECT_OK(cuGraphLaunch(loose, nullptr));
   EXPECT_EQ(used(), std::uint64_t{2} << 20);
   EXPECT_OK(cuMemFreeAsync(at, nullptr));
   EXPECT_OK(cuCtxSynchronize());
   EXPECT_OK(cuDeviceGraphMemTrim(0));
+}
+
+TEST_F(GraphMemoryNodes, make_a_graph_that_is_executable_once_at_a_time) {
+  const CUgraph graph = new_graph();
+  CUgraphNode node = nullptr;
+  add_alloc(graph, 1 << 20, &node);
+  const CUgraphExec first = instantiate(graph);
+  CUgraphExec second = nullptr;
+  EXPECT_EQ(cuGraphInstantiateWithFlags(&second, graph, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_OK(cuGraphExecDestroy(first));
+  EXPECT_OK(cuGraphInstantiateWithFlags(&second, graph, 0));
+  EXPECT_OK(cuGraphExecDestroy(second));
 }
 
 TEST_F(GraphMemoryNodes, free_only_what_a_graph_or_a_pool_gave) {
