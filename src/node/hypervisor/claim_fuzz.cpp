@@ -27,10 +27,10 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     const DeviceView view = device_view(page, slot_count(page, 0), device, kMemory);
     if (view.ledger_bytes > kMemory || view.used_bytes > kMemory || view.peak_bytes > kMemory) std::abort();
   }
-  const auto is_dead = [&](std::uint32_t slot) { return slot % 2 == 0; };
-  for (std::uint32_t slot = 0; slot < 4; ++slot) reap_slot(page, slot_count(page, 0), slot, {}, is_dead);
+  const auto is_gone = [&](std::uint32_t, std::uint32_t holder) { return holder % 2 == 1; };
+  for (std::uint32_t slot = 0; slot < 4; ++slot) reap_slot(page, slot_count(page, 0), slot, {}, is_gone);
   for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
-    repair_lock(page, slot_count(page, 0), device, is_dead);
+    repair_lock(page, slot_count(page, 0), device, is_gone);
     rebalance(page, slot_count(page, 0), device);
   }
   return 0;

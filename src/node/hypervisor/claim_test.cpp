@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/lock_watch.h"
 #include "node/hypervisor/reclaim.h"
 #include "node/hypervisor/reconcile.h"
 
@@ -33,7 +34,7 @@ struct Page {
   char* bytes;
 };
 
-bool nobody(std::uint32_t) { return false; }
+bool nobody(std::uint32_t, std::uint32_t) { return false; }
 
 TEST(Claim, counts_no_more_than_the_device_has) {
   Page claim;
@@ -60,9 +61,10 @@ TEST(Claim, is_safe_to_read_whatever_stands_in_it) {
     }
     EXPECT_LE(taken_slots(claim.page(), slot_count(claim.page(), 0)).size(), contract::kMaxProcesses);
     for (std::uint32_t slot = 0; slot < 20; ++slot)
-      reap_slot(claim.page(), slot_count(claim.page(), 0), slot, {}, [](std::uint32_t s) { return s % 2 == 0; });
+      reap_slot(claim.page(), slot_count(claim.page(), 0), slot, {},
+                [](std::uint32_t, std::uint32_t holder) { return holder % 2 == 0; });
     for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
-      repair_lock(claim.page(), slot_count(claim.page(), 0), device, [](std::uint32_t) { return true; });
+      repair_lock(claim.page(), slot_count(claim.page(), 0), device, [](std::uint32_t, std::uint32_t) { return true; });
       rebalance(claim.page(), slot_count(claim.page(), 0), device);
     }
   }
@@ -110,14 +112,48 @@ TEST(Reclaim, takes_the_lock_of_a_dead_holder_with_its_waiters) {
   claim.page().devices[0].lock.store(3 | contract::kLockWaiters);
   claim.page().devices[0].used_bytes.store(75);  // it died in the middle
   EXPECT_FALSE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, nobody));
-  EXPECT_TRUE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, [](std::uint32_t slot) { return slot == 2; }));
+  EXPECT_TRUE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0,
+                          [](std::uint32_t, std::uint32_t holder) { return holder == 3; }));
   EXPECT_EQ(claim.page().devices[0].lock.load(), 0u);
   EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 50u);
   claim.page().devices[0].lock.store(contract::kHypervisorHolder);
   EXPECT_TRUE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, nobody)) << "left by a hypervisor that died";
-  claim.page().devices[0].lock.store(contract::kSweeperHolder);
-  EXPECT_FALSE(repair_lock(claim.page(), slot_count(claim.page(), 0), 0, [](std::uint32_t) { return true; }))
-      << "held by a process without a slot";
+}
+
+TEST(Reclaim, takes_a_lock_that_a_dead_sweeper_left_when_patience_is_over) {  // its slots stayed taken for ever
+  constexpr std::uint64_t kMs = 1'000'000, kPatience = LockWatch::kPatienceNs;
+  Page claim;
+  LockWatch watch;
+  claim.hold(1, 30);
+  claim.page().processes[1].state.store(contract::kSlotReaping);
+  claim.page().devices[0].lock.store(contract::kSweeperHolder | contract::kLockWaiters);
+  std::uint64_t now = 1000 * kMs;
+  const auto gone = [&](std::uint32_t device, std::uint32_t) { return watch.abandoned(claim.page(), device, now); };
+  const auto reap = [&] { return reap_slot(claim.page(), slot_count(claim.page(), 0), 1, {}, gone); };
+  EXPECT_FALSE(reap()) << "never looked at";
+  watch.look(claim.page(), now);
+  now += 2 * kPatience;
+  EXPECT_FALSE(reap()) << "one look is none";
+  for (const std::uint32_t name : {contract::kSweeperHolder, contract::kHypervisorHolder + 5}) {
+    claim.page().devices[0].lock.store(0);
+    watch.look(claim.page(), now);  // it was let go meanwhile: the time begins anew
+    claim.page().devices[0].lock.store(name);
+    const std::uint64_t end = now + kPatience;
+    for (; now < end; now += 100 * kMs) {
+      watch.look(claim.page(), now);
+      EXPECT_FALSE(reap());
+    }
+    watch.look(claim.page(), now);
+  }
+  now += 100 * kMs;
+  watch.look(claim.page(), now);
+  EXPECT_TRUE(reap());
+  EXPECT_EQ(claim.page().processes[1].state.load(), contract::kSlotFree);
+  EXPECT_EQ(claim.page().devices[0].lock.load(), 0u);
+  EXPECT_EQ(claim.page().devices[0].used_bytes.load(), 0u);
+  claim.page().devices[0].lock.store(2);  // the name of a slot: it lives or it does not
+  for (int i = 0; i < 100; ++i, now += 100 * kMs) watch.look(claim.page(), now);
+  EXPECT_FALSE(watch.abandoned(claim.page(), 0, now));
 }
 
 TEST(Reclaim, sets_a_wrong_total_right_only_while_nobody_changes_it) {

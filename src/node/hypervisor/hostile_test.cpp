@@ -52,6 +52,22 @@ TEST(Hypervisor, is_not_blocked_by_a_tenant_that_keeps_its_lock) {
   EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 300; }));
 }
 
+// A process that has no slot yet returns dead neighbours' slots under a name that many share, and was killed doing it.
+TEST(Hypervisor, returns_what_a_sweeper_was_killed_over) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess keeper(slice.reply.slice_directory, 1 << 20), dead(slice.reply.slice_directory, 100 << 20);
+  ASSERT_TRUE(slice.start(keeper.pid()));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 2; }));
+  slice.claimed().processes[dead.slot()].state.store(contract::kSlotReaping);
+  slice.claimed().devices[0].lock.store(contract::kSweeperHolder);
+  dead.kill();
+  EXPECT_TRUE(eventually([&] { return slice.claimed().processes[dead.slot()].state.load() == contract::kSlotFree; }));
+  EXPECT_EQ(slice.claimed().devices[0].used_bytes.load(), 1u << 20);
+  EXPECT_EQ(slice.claimed().devices[0].lock.load(), 0u);
+}
+
 TEST(Hypervisor, survives_a_storm_of_kills) {  // a kill between clearing the owner and the wake-up wedged all others
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
@@ -149,9 +165,9 @@ TEST(Hypervisor, overwrites_a_grant_back_within_a_moment) {
   }
 }
 
-// Programs of root can undo their view; the kernel tells the daemon of the change itself.
-TEST(Hypervisor, notices_at_once_when_a_view_is_opened) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can make and open a view here";
+// Programs of root can undo their view; the kernel tells the daemon of the change itself. It may be long after the
+// first process has ended, and before or after another daemon has taken over.
+void notices_when_a_view_is_opened(bool by_a_child, bool by_a_daemon_that_came_later) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
   Slice slice(daemon, request("a"));
@@ -164,24 +180,56 @@ TEST(Hypervisor, notices_at_once_when_a_view_is_opened) {
                              folder + "/grant && mount --bind " + grant + " " + folder +
                              "/grant && mount -o remount,bind,ro " + folder + "/grant";
     if (::unshare(CLONE_NEWNS) != 0 || std::system(view.c_str()) != 0) ::_exit(1);
+    const pid_t opener = by_a_child ? ::fork() : 0;
+    if (opener != 0) {
+      if (::write(ready[1], &opener, sizeof opener) != sizeof opener) ::_exit(1);
+      for (;;) ::pause();
+    }
+    const pid_t self = ::getpid();
     char next = 0;
-    if (::write(ready[1], "x", 1) != 1 || ::read(go[0], &next, 1) != 1) ::_exit(1);
+    if (!by_a_child && ::write(ready[1], &self, sizeof self) != sizeof self) ::_exit(1);
+    if (::read(go[0], &next, 1) != 1) ::_exit(1);
     if (std::system(("mount -o remount,bind,rw " + folder + "/grant").c_str()) != 0) ::_exit(1);
     for (;;) ::pause();
   }
   ::close(ready[1]);
-  char told = 0;
-  if (::read(ready[0], &told, 1) != 1) {
+  pid_t opener = 0;
+  if (::read(ready[0], &opener, sizeof opener) != sizeof opener) {
     ::waitpid(program, nullptr, 0);
     GTEST_SKIP() << "no view can be made here";
   }
   ASSERT_TRUE(slice.start(program));
+  if (by_a_child) {
+    ::kill(program, SIGKILL);
+    ::waitpid(program, nullptr, 0);
+    ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["state"].as_string() == "detached"; }));
+  }
+  if (by_a_daemon_that_came_later) {
+    daemon.kill();
+    ASSERT_TRUE(daemon.start());
+    ASSERT_FALSE(daemon.tenant("a").is_null());
+  }
   EXPECT_FALSE(daemon.has_event("tampered", "its view"));
   ASSERT_EQ(::write(go[1], "x", 1), 1);
   EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "the grant in its view was made writable"); }));
-  ::kill(program, SIGKILL);
-  ::waitpid(program, nullptr, 0);
+  ::kill(opener, SIGKILL);
+  if (!by_a_child) ::waitpid(program, nullptr, 0);
   for (const int fd : {ready[0], go[0], go[1]}) ::close(fd);
+}
+
+TEST(Hypervisor, notices_at_once_when_a_view_is_opened) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make and open a view here";
+  notices_when_a_view_is_opened(false, false);
+}
+
+TEST(Hypervisor, watches_a_view_whose_first_process_has_ended) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make and open a view here";
+  notices_when_a_view_is_opened(true, false);
+}
+
+TEST(Hypervisor, watches_a_view_that_a_daemon_before_it_has_made) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make and open a view here";
+  notices_when_a_view_is_opened(true, true);
 }
 
 TEST(Hypervisor, leaves_the_socket_of_another_that_took_its_place) {

@@ -15,15 +15,13 @@ using contract::kLockWaiters;
 // The lock of one device for the length of a scope, or not at all.
 class TryLock {
  public:
-  TryLock(ClaimPage& page, std::uint32_t device, const SlotIsDead& is_dead)
+  TryLock(ClaimPage& page, std::uint32_t device, const HolderIsGone& is_gone)
       : device_(page.devices[device % contract::kMaxDevices]) {
     std::uint32_t seen = device_.lock.load(std::memory_order_acquire);
     const std::uint32_t holder = seen & ~kLockWaiters;
     if (holder != 0) {
       // Our own name is left from a hypervisor that died here: there is only one at a time.
-      const bool takeable =
-          holder == kHypervisorHolder || (holder <= contract::kMaxProcesses && is_dead && is_dead(holder - 1));
-      if (!takeable) return;
+      if (holder != kHypervisorHolder && !(is_gone && is_gone(device, holder))) return;
       took_over_ = true;
     }
     const std::uint32_t ours = kHypervisorHolder | (seen & kLockWaiters);
@@ -58,7 +56,7 @@ std::uint64_t sum_of_live(const ClaimPage& page, std::uint32_t slots, std::uint3
 }  // namespace
 
 bool reap_slot(ClaimPage& page, std::uint32_t slots, std::uint32_t slot, const SlotOwner& owner,
-               const SlotIsDead& is_dead) {
+               const HolderIsGone& is_gone) {
   contract::ClaimProcess& process = page.processes[slot % contract::kMaxProcesses];
   const auto given_away = [&] {
     const std::uint32_t pid = process.pid.load(std::memory_order_acquire);
@@ -80,7 +78,7 @@ bool reap_slot(ClaimPage& page, std::uint32_t slots, std::uint32_t slot, const S
   for (std::uint32_t device = 0; device < contract::kMaxDevices; ++device) {
     const std::uint32_t holder = page.devices[device].lock.load(std::memory_order_acquire) & ~kLockWaiters;
     if (process.devices[device].ledger_bytes.load(std::memory_order_relaxed) == 0 && holder != slot + 1) continue;
-    const TryLock lock(page, device, is_dead);
+    const TryLock lock(page, device, is_gone);
     if (!lock.held()) {
       all = false;
       continue;
@@ -102,10 +100,10 @@ bool reap_slot(ClaimPage& page, std::uint32_t slots, std::uint32_t slot, const S
   return true;
 }
 
-bool repair_lock(ClaimPage& page, std::uint32_t slots, std::uint32_t device, const SlotIsDead& is_dead) {
+bool repair_lock(ClaimPage& page, std::uint32_t slots, std::uint32_t device, const HolderIsGone& is_gone) {
   if ((page.devices[device % contract::kMaxDevices].lock.load(std::memory_order_acquire) & ~kLockWaiters) == 0)
     return false;
-  const TryLock lock(page, device, is_dead);
+  const TryLock lock(page, device, is_gone);
   if (!lock.took_over()) return false;
   page.devices[device].used_bytes.store(sum_of_live(page, slots, device), std::memory_order_relaxed);
   return true;

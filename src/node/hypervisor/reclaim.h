@@ -8,7 +8,8 @@
 
 namespace tensor_fusion::node::hypervisor {
 
-using SlotIsDead = std::function<bool(std::uint32_t slot)>;
+// Whether the lock of this device may be taken from who holds it: a slot + 1, or a name that no slot bears.
+using HolderIsGone = std::function<bool(std::uint32_t device, std::uint32_t holder)>;
 
 // `slots` below: how many there are to sum over (slot_count).
 // Whose slot it was, as it names itself there.
@@ -19,10 +20,10 @@ struct SlotOwner {
 
 // Returns a dead process's slot, unless another has it by now. False: some lock is busy, try again.
 bool reap_slot(contract::ClaimPage& page, std::uint32_t slots, std::uint32_t slot, const SlotOwner& owner,
-               const SlotIsDead& is_dead);
+               const HolderIsGone& is_gone);
 
-// Takes over a lock whose holder has died, sets the total right and lets go. True when it did.
-bool repair_lock(contract::ClaimPage& page, std::uint32_t slots, std::uint32_t device, const SlotIsDead& is_dead);
+// Takes over a lock whose holder is gone, sets the total right and lets go. True when it did.
+bool repair_lock(contract::ClaimPage& page, std::uint32_t slots, std::uint32_t device, const HolderIsGone& is_gone);
 
 // Sets the total to the sum over live slots where the two differ and the lock can be had. True when it changed
 // something.

@@ -15,22 +15,35 @@ namespace {
 constexpr std::uint64_t kLookAfterNs = 20'000'000;  // mounts come in bursts
 constexpr const char* kPreloadFile = "/etc/ld.so.preload";
 
-std::string root_of(pid_t process) { return "/proc/" + std::to_string(process) + "/root"; }
+const std::string& grant_path() {
+  static const std::string path = std::string(contract::kSlicePath) + "/" + contract::kGrantFile;
+  return path;
+}
 
 }  // namespace
 
-SliceGuard::SliceGuard(system::Loop& loop, pid_t process, std::uint64_t mount_namespace,
-                       const system::FileIdentity& grant, std::function<void(const std::string&)> wrong)
-    : loop_(loop), process_(process), mount_namespace_(mount_namespace), grant_(grant), wrong_(std::move(wrong)) {
-  const auto seen = system::identity_of(root_of(process) + contract::kSlicePath + "/" + contract::kGrantFile);
-  // Without a view, or where it is not to be seen from here, there is nothing to guard.
-  if (!seen || seen->inode != grant.inode) return;
-  preload_ = system::identity_of(root_of(process) + kPreloadFile);
-  mounts_ = system::Fd(::open(("/proc/" + std::to_string(process) + "/mounts").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!mounts_) return;
-  static_cast<void>(loop_.watch(mounts_.get(), EPOLLPRI, [this](std::uint32_t) { look_soon(); }));
-  look_soon();
+std::unique_ptr<SliceGuard> SliceGuard::make(system::Loop& loop, pid_t process, std::uint64_t mount_namespace,
+                                             const system::FileIdentity& grant,
+                                             std::function<void(const std::string&)> wrong) {
+  const std::string proc = "/proc/" + std::to_string(process);
+  std::unique_ptr<SliceGuard> guard(new SliceGuard(loop, grant, std::move(wrong)));
+  guard->root_ = system::Fd(::open((proc + "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  guard->mounts_ = system::Fd(::open((proc + "/mounts").c_str(), O_RDONLY | O_CLOEXEC));
+  // One that has gone into a root or a namespace of its own does not stand in the view that the slice was given.
+  std::error_code none;
+  if (!guard->root_ || !guard->mounts_ || std::filesystem::read_symlink(proc + "/root", none) != "/" ||
+      system::namespace_inode(process, "mnt") != mount_namespace)
+    return nullptr;
+  const auto seen = system::identity_of(guard->inside(grant_path().c_str()));
+  if (!seen || seen->inode != grant.inode) return nullptr;
+  guard->preload_ = system::identity_of(guard->inside(kPreloadFile));
+  SliceGuard* here = guard.get();
+  static_cast<void>(loop.watch(guard->mounts_.get(), EPOLLPRI, [here](std::uint32_t) { here->look_soon(); }));
+  here->look_soon();
+  return guard;
 }
+
+std::string SliceGuard::inside(const char* path) const { return "/proc/self/fd/" + std::to_string(root_.get()) + path; }
 
 SliceGuard::~SliceGuard() {
   if (mounts_) loop_.forget(mounts_.get());
@@ -48,19 +61,14 @@ void SliceGuard::look_soon() {
 }
 
 std::string SliceGuard::look() {
-  const std::string root = root_of(process_);
-  std::error_code none;
-  // A program may have gone into a root or a namespace of its own: then this is not the view that it was given.
-  if (system::namespace_inode(process_, "mnt") != mount_namespace_ || std::filesystem::read_symlink(root, none) != "/")
-    return "";
-  const std::string grant = root + contract::kSlicePath + "/" + contract::kGrantFile;
+  const std::string grant = inside(grant_path().c_str());
   const auto seen = system::identity_of(grant);
   struct statvfs mount{};
   if (!seen || seen->inode != grant_.inode) return "the grant in its view was covered or taken away";
   if (::statvfs(grant.c_str(), &mount) == 0 && (mount.f_flag & ST_RDONLY) == 0)
     return "the grant in its view was made writable";
   if (preload_) {
-    const auto list = system::identity_of(root + kPreloadFile);
+    const auto list = system::identity_of(inside(kPreloadFile));
     if (!list || list->inode != preload_->inode || list->device != preload_->device)
       return std::string(kPreloadFile) + " in its view was covered or taken away: new programs are not limited";
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "node/hypervisor/lock_watch.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
 #include "node/hypervisor/slice_guard.h"
@@ -59,6 +60,7 @@ struct Tenant {
   bool root_dead = false;
   bool removed = false;
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
+  LockWatch locks;
   std::vector<LiveProcess> processes;
   std::vector<TenantUsage> usage;
   std::vector<std::string> tampered;  // distinct sentences, bounded

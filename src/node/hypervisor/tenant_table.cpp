@@ -187,6 +187,7 @@ void TenantTable::watch_root(Tenant& tenant) {
   auto pidfd = system::open_pidfd(tenant.record.root_pid);
   if (!pidfd || !system::is_alive(tenant.record.root_pid, tenant.record.root_ticks)) {
     tenant.root_dead = true;
+    guard_view(tenant);
     const std::string id = tenant.record.id;
     loop_.after(0, [this, id] {
       if (Tenant* found = find_by_id(id)) end_if_over(*found);
@@ -207,13 +208,17 @@ void TenantTable::watch_root(Tenant& tenant) {
   }));
 }
 
+// Through the first process, or any other that lives in the view when that has ended.
 void TenantTable::guard_view(Tenant& tenant) {
   if (tenant.record.mount_namespace == 0 || tenant.guard) return;
   const std::string id = tenant.record.id;
-  tenant.guard = std::make_unique<SliceGuard>(loop_, tenant.record.root_pid, tenant.record.mount_namespace,
-                                              tenant.pages.grant_file(), [this, id](const std::string& wrong) {
-                                                if (Tenant* found = find_by_id(id)) note_tampering(*found, wrong);
-                                              });
+  for (const pid_t pid : tenant.root_dead ? members_of(tenant.record) : std::vector<pid_t>{tenant.record.root_pid}) {
+    tenant.guard = SliceGuard::make(loop_, pid, tenant.record.mount_namespace, tenant.pages.grant_file(),
+                                    [this, id](const std::string& wrong) {
+                                      if (Tenant* found = find_by_id(id)) note_tampering(*found, wrong);
+                                    });
+    if (tenant.guard) return;
+  }
 }
 
 base::Result<void> TenantTable::change(Tenant& tenant, TenantRecord changed) {
@@ -270,7 +275,14 @@ bool TenantTable::slot_is_dead(const Tenant& tenant, std::uint32_t slot) const {
   return view.state == contract::kSlotFree || view.state == contract::kSlotReaping || !host_pid_of(view, tenant.record);
 }
 
+bool TenantTable::holder_is_gone(const Tenant& tenant, std::uint32_t device, std::uint32_t holder) const {
+  return holder <= contract::kMaxProcesses
+             ? slot_is_dead(tenant, holder - 1)
+             : tenant.locks.abandoned(tenant.pages.claim(), device, system::monotonic_ns());
+}
+
 void TenantTable::scan(Tenant& tenant) {
+  tenant.locks.look(tenant.pages.claim(), system::monotonic_ns());
   for (const SlotView& slot : taken_slots(tenant.pages.claim(), tenant.pages.slots())) {
     const auto known = std::find_if(tenant.processes.begin(), tenant.processes.end(),
                                     [&](const LiveProcess& p) { return p.slot == slot.index; });
@@ -371,8 +383,10 @@ void TenantTable::reap(Tenant& tenant, std::uint32_t slot) {
   if (known == tenant.processes.end() || !known->dead) return;
   const SlotView view = slot_view(page, slot);
   const bool same = view.pid == static_cast<std::uint32_t>(known->tenant_pid) && view.start_ticks == known->start_ticks;
-  const auto is_dead = [&](std::uint32_t holder) { return slot_is_dead(tenant, holder); };
-  if (same && !reap_slot(page, tenant.pages.slots(), slot, {view.pid, view.start_ticks}, is_dead)) {
+  const auto is_gone = [&](std::uint32_t device, std::uint32_t holder) {
+    return holder_is_gone(tenant, device, holder);
+  };
+  if (same && !reap_slot(page, tenant.pages.slots(), slot, {view.pid, view.start_ticks}, is_gone)) {
     reap_later(tenant.record.id, slot, 2'000'000);
     return;
   }
@@ -402,9 +416,11 @@ void TenantTable::note_tampering(Tenant& tenant, const std::string& what) {
 void TenantTable::verify(Tenant& tenant) {
   for (const std::string& wrong : tenant.pages.verify(tenant.record)) note_tampering(tenant, wrong);
   contract::ClaimPage& page = tenant.pages.claim();
-  const auto is_dead = [&](std::uint32_t holder) { return slot_is_dead(tenant, holder); };
+  const auto is_gone = [&](std::uint32_t device, std::uint32_t holder) {
+    return holder_is_gone(tenant, device, holder);
+  };
   for (std::uint32_t device = 0; device < tenant.record.devices.size(); ++device) {
-    repair_lock(page, tenant.pages.slots(), device, is_dead);
+    repair_lock(page, tenant.pages.slots(), device, is_gone);
     if (rebalance(page, tenant.pages.slots(), device))
       note_tampering(tenant, "its ledger's total was not the sum of its processes");
   }

@@ -66,6 +66,7 @@ class TenantTable {
   void reap(Tenant& tenant, std::uint32_t slot);
   void reap_later(const std::string& id, std::uint32_t slot, std::uint64_t delay_ns);
   bool slot_is_dead(const Tenant& tenant, std::uint32_t slot) const;
+  bool holder_is_gone(const Tenant& tenant, std::uint32_t device, std::uint32_t holder) const;
   void end_if_over(Tenant& tenant);
   void verify(Tenant& tenant);
   void note_tampering(Tenant& tenant, const std::string& what);
