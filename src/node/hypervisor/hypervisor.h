@@ -20,7 +20,7 @@ struct HypervisorOptions {
   std::string version = "0.1.0";
   device::ProviderDeadlines deadlines;
   std::uint64_t measure_ms = 1000;       // with processes on a GPU
-  std::uint64_t measure_idle_ms = 2000;  // without: strangers are found by this
+  std::uint64_t measure_idle_ms = 1000;  // without: strangers are found by this
 };
 
 class Hypervisor {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "node/hypervisor/test_slice.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -72,6 +74,18 @@ TEST(Hypervisor, finds_processes_that_use_a_gpu_without_a_limiter) {
   EXPECT_EQ(daemon.client().run(big).error().code, ErrorCode::kNoCapacity) << "a stranger's memory is taken";
 }
 
+TEST(Hypervisor, names_a_stranger_without_waiting_for_the_next_period) {
+  TestDaemon daemon;
+  daemon.options.measure_ms = daemon.options.measure_idle_ms = 3'600'000;
+  Child stranger;
+  daemon.world("process " + std::to_string(stranger.pid) + " GPU-0001 4096 0\n");  // seen by the first reading
+  ASSERT_TRUE(daemon.start());
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "process " + std::to_string(stranger.pid)); }));
+  const HypervisorOptions usual;
+  EXPECT_LE(usual.measure_ms + std::max(usual.measure_ms, usual.measure_idle_ms), 2000u)
+      << "a period till it is seen, and not more than another till it is named";
+}
+
 // One process that works for many: nobody is charged with it beyond their ledgers, nobody is called unlimited.
 TEST(Hypervisor, holds_a_shared_servers_memory_against_no_single_tenant) {
   TestDaemon daemon(1);
@@ -88,6 +102,35 @@ TEST(Hypervisor, holds_a_shared_servers_memory_against_no_single_tenant) {
   EXPECT_EQ(daemon.tenant("b")["devices"].at(0)["memory_used_bytes"].as_uint(), 200u << 20);
   EXPECT_EQ(a.granted().devices[0].unledgered_bytes.load(), 0u);
   EXPECT_EQ(daemon.client().list().value()["unlimited"].size(), 0u);
+}
+
+TEST(Hypervisor, takes_for_a_strangers_what_a_shared_server_holds_beyond_its_clients_limits) {
+  TestDaemon daemon(1);
+  ASSERT_TRUE(daemon.start());
+  Slice a(daemon, request("a", 10 * kTestGi)), b(daemon, request("b", 10 * kTestGi));
+  TestProcess of_a(a.reply.slice_directory, 4 * kTestGi), of_b(b.reply.slice_directory, 5 * kTestGi);
+  ASSERT_TRUE(a.start(of_a.pid()));
+  ASSERT_TRUE(b.start(of_b.pid()));
+  ASSERT_TRUE(eventually(
+      [&] { return daemon.tenant("a")["processes"].size() == 1 && daemon.tenant("b")["processes"].size() == 1; }));
+  Child server("nvidia-cuda-mps-server");
+  const auto holds = [&](std::uint64_t bytes) {
+    daemon.world("process " + std::to_string(server.pid) + " GPU-0000 " + std::to_string(bytes) + " 90\n");
+  };
+  // 80 of the card, 20 granted to those who may be behind it: 50 of the server's 70 are nobody's.
+  holds(70 * kTestGi);
+  ASSERT_TRUE(eventually([&] {
+    auto refused = daemon.client().run(request("c", 11 * kTestGi));
+    return !refused && refused.error().code == ErrorCode::kNoCapacity;
+  }));
+  EXPECT_TRUE(daemon.client().run(request("c", 10 * kTestGi))) << "what is granted already is not taken twice";
+  holds(20 * kTestGi);
+  EXPECT_TRUE(eventually([&] { return daemon.client().run(request("c", 60 * kTestGi)).has_value(); }));
+  // The server's word tells nothing of one of them: each holds itself to its ledger, and to no figure of the driver.
+  for (const Slice* slice : {&a, &b}) {
+    EXPECT_EQ(slice->granted().devices[0].observed_bytes.load(), 0u);
+    EXPECT_EQ(slice->granted().devices[0].unledgered_bytes.load(), 0u);
+  }
 }
 
 TEST(Hypervisor, counts_by_claims_when_the_drivers_pid_is_not_to_be_seen) {  // hostPID false, user namespaces

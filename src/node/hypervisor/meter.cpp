@@ -325,7 +325,11 @@ void Meter::report_unlimited(std::vector<UnlimitedProcess> now) {
       process.first_seen_ns = old->first_seen_ns;
       process.reported = old->reported;
     }
-    if (process.reported || system::monotonic_ns() - process.first_seen_ns < kUnlimitedForNs) continue;
+    if (process.reported) continue;
+    if (system::monotonic_ns() - process.first_seen_ns < kUnlimitedForNs) {
+      look_again_when_it_counts();
+      continue;
+    }
     process.reported = true;
     events_.add({.kind = "unlimited",
                  .tenant = process.tenant,
@@ -334,6 +338,16 @@ void Meter::report_unlimited(std::vector<UnlimitedProcess> now) {
                             ") uses the GPU without a live limiter"});
   }
   unlimited_ = std::move(now);
+}
+
+// Not at the next period: on an idle machine that is as long again as it took to see it.
+void Meter::look_again_when_it_counts() {
+  if (look_again_) return;
+  look_again_ = true;
+  loop_.after(kUnlimitedForNs, [this] {
+    look_again_ = false;
+    read_now();
+  });
 }
 
 void Meter::measure_shares(std::uint64_t now_ns) {

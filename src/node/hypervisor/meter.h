@@ -60,6 +60,7 @@ class Meter {
   void give_turn(Tenant& tenant, const Before& before, std::uint32_t row);
   void answer(Tenant& tenant, const Before& before);
   void report_unlimited(std::vector<UnlimitedProcess> now);
+  void look_again_when_it_counts();
   void measure_shares(std::uint64_t now_ns);
 
   system::Loop& loop_;
@@ -72,6 +73,7 @@ class Meter {
   bool again_ = false;
   bool periodic_ = false;
   bool settle_later_ = false;
+  bool look_again_ = false;
   std::uint64_t begun_ns_ = 0;
   std::map<std::string, Before> before_;  // by tenant id
   std::vector<std::function<void()>> waiting_, served_;
