@@ -322,6 +322,7 @@ bool Batch::keep_going(std::uint64_t& budget) {
     run_.thread_instructions += outcome_.thread_instructions - reported_;
     reported_ = outcome_.thread_instructions;
     if (limit != 0 && run_.thread_instructions.load() > limit) return fail(Status::timeout, in);
+    if (run_.options->progress) run_.options->progress();
   }
   if (run_.stop.load(std::memory_order_relaxed) ||
       (run_.options->cancel != nullptr && run_.options->cancel->load(std::memory_order_relaxed))) {

@@ -235,6 +235,17 @@ TEST_P(Kernels, a_watchdog_and_a_cancel_end_an_endless_loop) {
   EXPECT_EQ(device.launch("locked", {1, 1, 1}, {64, 1, 1}, lock, counter).status, Status::cancelled);
 }
 
+TEST_P(Kernels, an_endless_loop_says_that_it_goes_on) {
+  const auto lock = device.upload(std::vector<int>{1});
+  const auto counter = device.upload(std::vector<int>{0});
+  std::atomic<bool> enough{false};
+  int calls = 0;
+  device.options.cancel = &enough;
+  device.options.progress = [&] { enough = ++calls == 3; };
+  EXPECT_EQ(device.launch("locked", {1, 1, 1}, {64, 1, 1}, lock, counter).status, Status::cancelled);
+  EXPECT_EQ(calls, 3);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     on_every_instruction_set, Kernels, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512), [](const auto& which) {
       return std::string(which.param == Isa::baseline ? "baseline" : which.param == Isa::avx2 ? "avx2" : "avx512");
