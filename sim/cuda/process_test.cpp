@@ -229,6 +229,27 @@ void checkpoints_another() {
   EXPECT_EQ(state, CU_PROCESS_STATE_RUNNING);
 }
 
+// Keeps the card busy for 300 ms, beside a kernel that never ends.
+void needs_three_tenths_of_a_second() {
+  Beginning b;
+  begin(b, kTestKernels, "tensor_fusion_busy");
+  std::uint64_t ns = 10'000'000;
+  void* params[] = {&ns};
+  ASSERT_OK(cuLaunchKernel(b.function, 1024, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  ASSERT_OK(cuCtxSynchronize());  // the card has found out about the endless one
+  CUevent begin = nullptr, end = nullptr;
+  ASSERT_OK(cuEventCreate(&begin, 0));
+  ASSERT_OK(cuEventCreate(&end, 0));
+  ASSERT_OK(cuEventRecord(begin, nullptr));
+  for (int i = 0; i < 30; ++i) ASSERT_OK(cuLaunchKernel(b.function, 1024, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  ASSERT_OK(cuEventRecord(end, nullptr));
+  ASSERT_OK(cuEventSynchronize(end));
+  float ms = 0;
+  ASSERT_OK(cuEventElapsedTime(&ms, begin, end));
+  EXPECT_GT(ms, 550.0F);  // every other slice is the endless kernel's
+  EXPECT_LT(ms, 680.0F);
+}
+
 // Plays the role that this process was started for, instead of any test.
 class RolePlayer : public ::testing::Environment {
  public:
@@ -236,9 +257,13 @@ class RolePlayer : public ::testing::Environment {
     const char* role = ::getenv(kRole);
     if (role == nullptr) return;
     const std::map<std::string_view, void (*)()> roles{
-        {"spins_for_ever", spins_for_ever},           {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
-        {"works_and_goes", works_and_goes},           {"works_in_steps", works_in_steps},
-        {"checkpoints_another", checkpoints_another}, {"uses_an_instance", uses_an_instance}};
+        {"spins_for_ever", spins_for_ever},
+        {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
+        {"works_and_goes", works_and_goes},
+        {"works_in_steps", works_in_steps},
+        {"checkpoints_another", checkpoints_another},
+        {"uses_an_instance", uses_an_instance},
+        {"needs_three_tenths_of_a_second", needs_three_tenths_of_a_second}};
     roles.at(role)();
     ::_exit(::testing::Test::HasFailure() ? 1 : 0);
   }
@@ -264,13 +289,14 @@ TEST(Processes, with_an_endless_kernel_can_be_killed_and_the_card_goes_on) {
   EXPECT_EQ(Role("leaves_a_kernel_spinning", where).join(), 0);
 }
 
-TEST(Processes, beside_an_endless_kernel_go_on_once_the_card_has_given_it_up) {
+TEST(Processes, beside_an_endless_kernel_have_their_time_slices) {
   const device::TestDirectory machine;
-  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "h100;stall_ms=300"}};
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "h100;stall_ms=2000"}};
   Role spinning("spins_for_ever", where);
   ASSERT_TRUE(spinning.reached());
   EXPECT_EQ(Role("works_and_goes", where).join(), 0);
-  EXPECT_EQ(Role("works_and_goes", where).join(), 0);
+  EXPECT_EQ(Role("needs_three_tenths_of_a_second", where).join(), 0);
+  EXPECT_EQ(Role("needs_three_tenths_of_a_second", where).join(), 0);
 }
 
 TEST(Processes, can_be_checkpointed_by_another_and_go_on_where_they_were) {
