@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "pool/share_division.h"
@@ -169,7 +170,7 @@ class Arbiter {
   void accrue(Tenant& tenant, std::uint64_t now) const;
   double longest() const;
   std::uint64_t horizon(std::uint64_t now) const;
-  std::uint64_t sweep_end(std::uint64_t now) const;
+  std::uint64_t sweep_end(std::uint64_t now);
   void settle(std::uint64_t now);
   void charge_idle(std::uint64_t until);
   void close(Tenant& tenant, const Stretch& stretch) const;
@@ -216,6 +217,7 @@ class Arbiter {
   };
   ShareDivision division_;
   std::vector<Row> rows_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ends_;  // and starts, of stretches not yet settled
 };
 
 }  // namespace tensor_fusion::pool

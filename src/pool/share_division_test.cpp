@@ -90,5 +90,27 @@ TEST(ShareDivision, never_gives_more_than_there_is) {
   EXPECT_NEAR(had[0] + had[1] + had[2], 10, 1e-6);
 }
 
+TEST(ShareDivision, divides_a_flood_into_equal_turns_without_a_table) {
+  ShareDivision division;
+  std::vector<Said> all;
+  for (std::uint64_t i = 0; i < 4000; ++i) all.push_back({1, 0, i, i + 3, 100});
+  all.push_back({2, 0, 1000, 2000, 1});
+  all.push_back({3, 0, 5000, 5100, 1});
+  const auto had = divided_ms(division, all, 6000);
+  EXPECT_LE(division.cells(), ShareDivision::kMostCells);
+  double first = 0;
+  for (std::size_t i = 0; i < 4000; ++i) first += had[i];
+  EXPECT_NEAR(first, 4002 - 500, 0.01);
+  EXPECT_NEAR(had[4000], 500, 0.01);
+  EXPECT_NEAR(had[4001], 100, 0.01);
+  EXPECT_TRUE(division.alone(500));
+  EXPECT_FALSE(division.alone(1500));
+  EXPECT_FALSE(division.alone(4000));
+  EXPECT_TRUE(division.alone(4001));
+  ASSERT_EQ(division.idle().size(), 2u);
+  EXPECT_EQ(division.idle()[0].start_ns, 4002 * kMs);
+  EXPECT_EQ(division.idle()[1].end_ns, 6000 * kMs);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::pool

@@ -1,6 +1,7 @@
 // The arbiter's books: what tenants say they had, and what the device's timeline says they had.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "pool/share.h"
 
@@ -92,19 +93,19 @@ std::uint64_t Arbiter::horizon(std::uint64_t now) const {
 }
 
 // Where to stop: as far as all is known, and if that can be had, where no stretch is cut in two.
-std::uint64_t Arbiter::sweep_end(std::uint64_t now) const {
+std::uint64_t Arbiter::sweep_end(std::uint64_t now) {
   const std::uint64_t known = horizon(now);
   std::uint64_t until = known;
-  for (bool cut = true; cut && until > swept_;) {
-    cut = false;
-    for (const Tenant& tenant : tenants_) {
-      for (const Stretch& stretch : tenant.stretches) {
-        if (stretch.start < until && stretch.end > until) {
-          until = stretch.start;
-          cut = true;
-        }
-      }
-    }
+  ends_.clear();
+  for (const Tenant& tenant : tenants_) {
+    for (const Stretch& stretch : tenant.stretches)
+      if (stretch.end > swept_) ends_.emplace_back(stretch.end, stretch.start);
+  }
+  // From the last end on: going back to where one of them starts may cut those that end before it.
+  std::sort(ends_.begin(), ends_.end(), std::greater<>());
+  for (const auto& [end, start] : ends_) {
+    if (end <= until || until <= swept_) break;
+    until = std::min(until, start);
   }
   return known > swept_ + rules_.sweep_most_ns ? known : until;
 }

@@ -2,6 +2,7 @@
 #include "pool/share.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <cmath>
 #include <string>
@@ -571,6 +572,37 @@ TEST(ShareLiar, work_behind_the_gate_shows_in_nvml_and_is_charged) {
     arbiter.observe_utilisation(1, 100, kSecond, static_cast<Time>(second) * kSecond);
   }
   EXPECT_GT(arbiter.account(1).service_ns, before + 0.9e9);
+}
+
+// ---- floods ----
+
+double cpu_ms() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+}
+
+// The thread that decides writes the heartbeats of every tenant, too: no claim may keep it for long.
+TEST(Flood, of_stretches_that_all_overlap_is_settled_in_a_moment) {
+  Arbiter arbiter;
+  constexpr Time kBegin = kSecond;
+  constexpr std::size_t kTenants = 8, kEach = 512;
+  for (ShareKey key = 0; key < kTenants; ++key) arbiter.add(key, weight(.125), kBegin);
+  arbiter.decide(kBegin);
+  for (ShareKey key = 0; key < kTenants; ++key) {
+    std::vector<ShareStretch> stretches;
+    for (std::size_t i = 0; i < kEach; ++i) {
+      const Time start = kBegin + 1 + (i * kTenants + key) * 3'000;
+      stretches.push_back({start, start + 5 * kMs, 1 * kMs, static_cast<std::uint32_t>(i)});
+    }
+    arbiter.observe(key, {.launched_ns = kEach * kMs}, stretches, kBegin + 20 * kMs);
+  }
+  const double before = cpu_ms();
+  arbiter.decide(kBegin + 20 * kMs);
+  EXPECT_LT(cpu_ms() - before, 50);
+  double measured = 0;
+  for (ShareKey key = 0; key < kTenants; ++key) measured += arbiter.account(key).service_ns;
+  EXPECT_NEAR(measured / 1e6, (kTenants * kEach * 3e3 + 5e6) / 1e6, 0.1) << "no more than passed, and no less";
 }
 
 }  // namespace
