@@ -180,7 +180,7 @@ void JitOptions::write(CUjit_option buffer, CUjit_option size, std::string_view 
   }
   if (into == nullptr || room == 0) return;
   const std::size_t length = std::min(text.size(), room - 1);
-  std::memcpy(into, text.data(), length);
+  if (length != 0) std::memcpy(into, text.data(), length);  // an empty text may be nowhere
   into[length] = '\0';
   *room_slot = reinterpret_cast<void*>(static_cast<std::uintptr_t>(length));
 }
