@@ -44,36 +44,41 @@ void context_made(Device& device, CUcontext context, std::uint64_t overhead) {
 void context_gone(CUcontext context) {
   Attachment* attached = attachment();
   if (attached == nullptr || context == nullptr) return;
-  constexpr std::size_t kArrays = 64;
+  constexpr std::size_t kArrays = 64;  // at once: as many rounds as it takes
   std::uint64_t arrays[kArrays];
-  std::size_t array_count = 0;
   std::uint64_t bytes[contract::kMaxDevices] = {};
   bool was_ours = false;
   bool unbooked = false;
   std::uint32_t home = 0;
-  attached->holdings.remove_if([&](const Holding& holding) {
-    if (holding.context != word_of(context)) return false;
-    switch (holding.kind) {
-      case Kind::physical:
-      case Kind::mapping:
-      case Kind::tile:
-      case Kind::record:
-      case Kind::exec:
-        return false;  // these belong to no context
-      default:
-        break;
-    }
-    if (holding.kind == Kind::context) {
-      was_ours = true;
-      unbooked = holding.bytes == 0;
-      home = holding.device;
-    }
-    const bool array = holding.kind == Kind::array || holding.kind == Kind::mipmap;
-    if (array && any_tiles() && array_count < kArrays) arrays[array_count++] = holding.key;
-    bytes[holding.device] += holding.bytes;
-    return true;
-  });
-  while (array_count > 0) forget_tiles(arrays[--array_count]);
+  for (std::size_t array_count = kArrays; array_count == kArrays;) {
+    array_count = 0;
+    attached->holdings.remove_if([&](const Holding& holding) {
+      if (holding.context != word_of(context)) return false;
+      switch (holding.kind) {
+        case Kind::physical:
+        case Kind::mapping:
+        case Kind::tile:
+        case Kind::record:
+        case Kind::exec:
+          return false;  // these belong to no context
+        default:
+          break;
+      }
+      if (holding.kind == Kind::context) {
+        was_ours = true;
+        unbooked = holding.bytes == 0;
+        home = holding.device;
+      }
+      const bool array = holding.kind == Kind::array || holding.kind == Kind::mipmap;
+      if (array && any_tiles()) {
+        if (array_count == kArrays) return false;
+        arrays[array_count++] = holding.key;
+      }
+      bytes[holding.device] += holding.bytes;
+      return true;
+    });
+    for (std::size_t i = 0; i < array_count; ++i) forget_tiles(arrays[i]);
+  }
   for (std::uint32_t index = 0; index < attached->device_count; ++index)
     attached->ledger.release(attached->devices[index], bytes[index]);
   if (was_ours) {

@@ -29,5 +29,32 @@ TEST(ContextLimit, charges_what_kernels_may_take_beyond_a_new_context) {
   EXPECT_EQ(fake.charged(), 0u);
 }
 
+TEST(Context, gives_back_with_its_end_what_was_mapped_into_any_of_its_arrays) {
+  FakeMemory& fake = FakeMemory::get();
+  fake.tile = 0;
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  for (int i = 0; i < 200; ++i) {
+    CUarray array = nullptr;
+    const CUDA_ARRAY3D_DESCRIPTOR shape{256, 256, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SPARSE};
+    ASSERT_EQ(cuArray3DCreate_v2(&array, &shape), CUDA_SUCCESS);
+    CUmemAllocationProp prop{};
+    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUmemGenericAllocationHandle memory = 0;
+    ASSERT_EQ(cuMemCreate(&memory, kMiB, &prop, 0), CUDA_SUCCESS);
+    CUarrayMapInfo info{};
+    info.resource.array = array;
+    info.subresource.sparseLevel.extentWidth = info.subresource.sparseLevel.extentHeight = 256;
+    info.subresource.sparseLevel.extentDepth = 1;
+    info.memOperationType = CU_MEM_OPERATION_TYPE_MAP;
+    info.memHandle.memHandle = memory;
+    ASSERT_EQ(cuMemMapArrayAsync(&info, 1, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(fake.charged(), 200 * kMiB);
+  ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 0u);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::guest::limiter

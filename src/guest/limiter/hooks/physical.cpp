@@ -40,11 +40,6 @@ void count_physical(Attachment& attached, std::uint64_t number, int handles, int
     attached.ledger.release(attached.devices[record.device], record.bytes);
 }
 
-bool last_mapping(Attachment& attached, std::uint64_t number) {
-  Holding record;
-  return attached.holdings.find(Kind::record, number, record) && record.context == 0 && record.extra == 1;
-}
-
 TF_ENTRY(cuMemCreate, (CUmemGenericAllocationHandle * handle, std::size_t bytes, const CUmemAllocationProp* prop,
                        std::uint64_t flags)) {
   if (registered() == nullptr || prop == nullptr || handle == nullptr || bytes == 0)

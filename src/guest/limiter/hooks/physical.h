@@ -6,7 +6,6 @@ namespace tensor_fusion::guest::limiter {
 
 // Adds to the counts of a record, with physical_mutex held; gives the charge back when both have reached zero.
 void count_physical(Attachment& attached, std::uint64_t number, int handles, int mappings);
-bool last_mapping(Attachment& attached, std::uint64_t number);  // no handle is left, and one mapping
 
 bool any_tiles();  // whether physical memory was ever mapped into an array
 // An array is gone, and with it what was mapped into it.

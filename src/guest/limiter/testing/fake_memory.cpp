@@ -39,12 +39,18 @@ void fill_devices(Driver& driver) {
     *value = fake().limits[limit];
     return CUDA_SUCCESS;
   };
+  driver.cuCtxCreate_v2 = [](CUcontext* made, unsigned, CUdevice) {
+    *made = context();
+    return CUDA_SUCCESS;
+  };
+  driver.cuCtxDestroy_v2 = [](CUcontext) { return CUDA_SUCCESS; };
   driver.cuCtxSetLimit = [](CUlimit limit, std::size_t value) {
     fake().limits[limit] = value;
     return CUDA_SUCCESS;
   };
   driver.cuStreamSynchronize = [](CUstream) {
     ++fake().waits;
+    fake().charged_at_wait = fake().charged();
     return CUDA_SUCCESS;
   };
   driver.cuStreamSynchronize_ptsz = driver.cuStreamSynchronize;
@@ -66,6 +72,14 @@ void fill_memory(Driver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuArrayDestroy = [](CUarray) { return CUDA_SUCCESS; };
+  driver.cuArrayGetSparseProperties = [](CUDA_ARRAY_SPARSE_PROPERTIES* properties, CUarray) {
+    *properties = {};
+    properties->tileExtent = {fake().tile, fake().tile, 1};
+    return fake().tile != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  };
+  driver.cuMipmappedArrayGetSparseProperties = [](CUDA_ARRAY_SPARSE_PROPERTIES* properties, CUmipmappedArray) {
+    return g_driver.cuArrayGetSparseProperties(properties, nullptr);
+  };
   driver.cuMemMapArrayAsync = [](CUarrayMapInfo*, unsigned, CUstream) { return CUDA_SUCCESS; };
   driver.cuMemMapArrayAsync_ptsz = driver.cuMemMapArrayAsync;
 }

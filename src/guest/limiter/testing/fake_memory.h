@@ -24,7 +24,9 @@ class FakeMemory {
   std::map<CUmemoryPool, std::uint64_t> reserved;  // of every pool
   std::map<CUlimit, std::size_t> limits;           // of the one context
   std::uint64_t next_handle = 0x100;
-  int waits = 0;  // for a stream
+  int waits = 0;                      // for a stream
+  std::uint64_t charged_at_wait = 0;  // when the last one was
+  unsigned tile = 0;                  // edge of the tiles of every sparse array; 0: this driver does not say
   std::vector<int> checkpointed;
 
  private:
