@@ -14,7 +14,7 @@
 namespace tensor_fusion::sim::cuda {
 namespace {
 
-std::mutex mutex;
+std::mutex mutex;  // for a step from one state to another, never while waiting
 
 CUresult find(int pid, std::vector<std::uint32_t>& places) {
   if (!Driver::get().ready()) return CUDA_ERROR_NOT_INITIALIZED;
@@ -58,12 +58,18 @@ TF_API(cuCheckpointProcessGetRestoreThreadId, (int pid, int* out)) {
 TF_API(cuCheckpointProcessLock, (int pid, CUcheckpointLockArgs* args)) {
   std::vector<std::uint32_t> places;
   TF_TRY(find(pid, places));
-  const std::lock_guard lock(mutex);
-  TF_TRY(move(places, CU_PROCESS_STATE_RUNNING, CU_PROCESS_STATE_LOCKED));
+  {
+    const std::lock_guard lock(mutex);
+    TF_TRY(move(places, CU_PROCESS_STATE_RUNNING, CU_PROCESS_STATE_LOCKED));
+  }
   const std::uint64_t begin = device::now_ns();
   const std::uint64_t patience = args != nullptr ? std::uint64_t{args->timeoutMs} * 1'000'000 : 0;  // 0: for ever
   while (!over(places)) {  // nothing runs behind the lock
+    // Another thread or process may end the wait, as that of work that never ends must be.
+    if (device::held_state(Driver::get().machine(), places.front()) == CU_PROCESS_STATE_RUNNING)
+      return CUDA_ERROR_ILLEGAL_STATE;
     if (patience != 0 && device::now_ns() - begin > patience) {
+      const std::lock_guard lock(mutex);
       (void)move(places, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING);
       return CUDA_ERROR_NOT_READY;
     }
@@ -78,6 +84,7 @@ TF_API(cuCheckpointProcessCheckpoint, (int pid, CUcheckpointCheckpointArgs*)) {
   std::vector<std::uint32_t> places;
   TF_TRY(find(pid, places));
   const std::lock_guard lock(mutex);
+  if (!over(places)) return CUDA_ERROR_ILLEGAL_STATE;  // it runs, or whoever locks it waits still
   TF_TRY(move(places, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED));
   for (const std::uint32_t place : places) device::park_memory(Driver::get().machine(), place);
   return CUDA_SUCCESS;

@@ -1,5 +1,6 @@
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "sim/cuda/test_context.h"
@@ -226,6 +227,28 @@ TEST_F(Memory, goes_and_comes_with_a_checkpoint) {
   EXPECT_OK(cuCheckpointProcessUnlock(self, nullptr));
   EXPECT_EQ(free_bytes(), held);
   EXPECT_EQ(read_word(), 5U);
+}
+
+TEST_F(Memory, waits_for_a_checkpoint_without_holding_up_who_ends_the_wait) {
+  const int self = static_cast<int>(::getpid());
+  CUstream stream = nullptr;
+  CUdeviceptr flag = 0;
+  ASSERT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  ASSERT_OK(cuMemAlloc_v2(&flag, 4));
+  ASSERT_OK(cuMemsetD32_v2(flag, 0, 1));
+  ASSERT_OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  std::thread locker([&] { EXPECT_EQ(cuCheckpointProcessLock(self, nullptr), CUDA_ERROR_ILLEGAL_STATE); });
+  CUprocessState state{};
+  while (state != CU_PROCESS_STATE_LOCKED) {
+    ASSERT_OK(cuCheckpointProcessGetState(self, &state));
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(cuCheckpointProcessCheckpoint(self, nullptr), CUDA_ERROR_ILLEGAL_STATE) << "its work is not over";
+  EXPECT_OK(cuCheckpointProcessUnlock(self, nullptr));
+  locker.join();
+  EXPECT_OK(cuMemsetD32_v2(flag, 1, 1));
+  EXPECT_OK(cuStreamSynchronize(stream));
+  EXPECT_OK(cuMemFree_v2(flag));
 }
 
 }  // namespace tensor_fusion::sim::cuda
