@@ -101,7 +101,7 @@ base::Result<std::string> find_log(const Context& context, const std::string& na
   auto client = context.connect();
   if (!client && client.error().code != ErrorCode::kUnavailable) return std::unexpected(client.error());
   if (!client) {
-    if (const auto kept = hypervisor::kept_log(context.state(), name)) return *kept;
+    if (const auto kept = hypervisor::kept_log(context.state(), name, ::geteuid())) return *kept;
     return std::unexpected(unknown_slice(name, {}));
   }
   auto reply = client->logs(name);

@@ -225,12 +225,20 @@ void Desk::give(const Waiting& waiting, const pool::Placement& placement) {
                               base::to_text(base::Bytes{device->context_overhead_bytes}) + ")");
     reply.devices.push_back(std::move(row));
   }
-  if (waiting.request.detach) {
-    if (const auto kept = parts_.state.keep_log(record.id, record.name, record.user, waiting.peer.gid); !kept)
-      return refuse(waiting.connection, kept.error());
+  const bool keeps_log = waiting.request.detach;
+  if (keeps_log) {
+    if (const auto made = parts_.state.make_log(record.id, record.user, waiting.peer.gid); !made)
+      return refuse(waiting.connection, made.error());
   }
   const auto tenant = parts_.tenants.create(record, waiting.connection);
-  if (!tenant) return refuse(waiting.connection, tenant.error());
+  if (!tenant) {
+    if (keeps_log) parts_.state.remove_log(record.id);
+    return refuse(waiting.connection, tenant.error());
+  }
+  if (keeps_log) {
+    if (const auto named = parts_.state.name_log(record.id, record.name, record.user); !named)
+      reply.notices.push_back("its output is kept, but found by its id only: " + named.error().message);
+  }
   reply.id = record.id;
   reply.name = record.name;
   reply.slice_directory = parts_.state.tenant(record.id);
@@ -387,7 +395,7 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
 void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {
   const std::string& word = request["tenant"].as_string();
   if (!parts_.tenants.find(word)) {
-    if (const auto kept = kept_log(parts_.state.path(), word))
+    if (const auto kept = kept_log(parts_.state.path(), word, peer.uid))
       return server_->send(connection, ok().set("path", *kept));
   }
   const Tenant* tenant = tenant_for(connection, peer, request, "tenant");

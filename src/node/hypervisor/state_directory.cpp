@@ -21,7 +21,7 @@ namespace {
 using base::ErrorCode;
 
 constexpr const char* kLogEnding = ".log";
-constexpr const char* kLastFolder = "/last";  // in logs: one link a name
+constexpr const char* kLastFolder = "/last";  // in logs: a folder for each user, with one link a name
 
 // A directory in a place where everybody may write must be ours, or another user could read and replace what is in it.
 base::Result<void> check_owner(const std::string& path) {
@@ -47,36 +47,64 @@ std::string state_directory(const std::string& explicit_directory) {
 
 std::string StateDirectory::socket() const { return path_ + "/" + kSocketName; }
 
-base::Result<void> StateDirectory::keep_log(const std::string& id, const std::string& name, uid_t user,
-                                            gid_t group) const {
+base::Result<void> StateDirectory::make_log(const std::string& id, uid_t user, gid_t group) const {
   const std::string file = log(id);
   const system::Fd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0640));
   if (!made) return std::unexpected(system::error_of("keep output in", file, errno));
-  if (user != ::geteuid() && ::fchown(made.get(), user, group) != 0)
-    return std::unexpected(system::error_of("keep output in", file, errno));
-  if (auto folder = system::make_directories(logs() + kLastFolder); !folder) return folder;
-  const std::string link = logs() + kLastFolder + "/" + name;
+  if (user == ::geteuid() || ::fchown(made.get(), user, group) == 0) return {};
+  const int error_number = errno;
+  remove_log(id);
+  return std::unexpected(system::error_of("keep output in", file, error_number));
+}
+
+void StateDirectory::remove_log(const std::string& id) const { ::unlink(log(id).c_str()); }
+
+base::Result<void> StateDirectory::name_log(const std::string& id, const std::string& name, uid_t user) const {
+  const std::string folder = logs() + kLastFolder + "/" + std::to_string(user);
+  if (auto made = system::make_directories(folder); !made) return made;
+  const std::string link = folder + "/" + name;
   ::unlink(link.c_str());
-  if (::symlink(("../" + id + kLogEnding).c_str(), link.c_str()) != 0)
+  if (::symlink(("../../" + id + kLogEnding).c_str(), link.c_str()) != 0)
     return std::unexpected(system::error_of("write", link, errno));
   return {};
 }
 
-std::optional<std::string> kept_log(const std::string& state, const std::string& word) {
+std::optional<std::string> kept_log(const std::string& state, const std::string& word, uid_t user) {
   if (!base::check_name(word)) return std::nullopt;
   const std::string folder = state + "/logs";
-  for (const std::string& file : {folder + kLastFolder + "/" + word, folder + "/" + word + kLogEnding}) {
+  const std::string last = folder + kLastFolder;
+  for (const std::string& file : {last + "/" + std::to_string(user) + "/" + word, folder + "/" + word + kLogEnding}) {
     std::error_code none;
     const auto real = std::filesystem::canonical(file, none);
     if (!none) return real.string();
   }
-  return std::nullopt;
+  struct stat owner{};
+  if (user != 0 && (::stat(state.c_str(), &owner) != 0 || owner.st_uid != user)) return std::nullopt;
+  std::optional<std::string> newest;
+  timespec newest_time{};
+  for (const std::string& one : system::list_directory(last)) {
+    const std::string link = last + "/" + one + "/" + word;
+    struct stat info{};
+    if (::lstat(link.c_str(), &info) != 0) continue;
+    const bool later =
+        std::pair(info.st_mtim.tv_sec, info.st_mtim.tv_nsec) >= std::pair(newest_time.tv_sec, newest_time.tv_nsec);
+    std::error_code none;
+    const auto real = std::filesystem::canonical(link, none);
+    if (none || !later) continue;
+    newest = real.string();
+    newest_time = info.st_mtim;
+  }
+  return newest;
 }
 
 void StateDirectory::prune_logs() const {
-  for (const std::string& name : system::list_directory(logs() + kLastFolder)) {
-    const std::string link = logs() + kLastFolder + "/" + name;
-    if (::access(link.c_str(), F_OK) != 0 && errno == ENOENT) ::unlink(link.c_str());
+  for (const std::string& user : system::list_directory(logs() + kLastFolder)) {
+    const std::string folder = logs() + kLastFolder + "/" + user;
+    for (const std::string& name : system::list_directory(folder)) {
+      const std::string link = folder + "/" + name;
+      if (::access(link.c_str(), F_OK) != 0 && errno == ENOENT) ::unlink(link.c_str());
+    }
+    ::rmdir(folder.c_str());  // where nothing is left in it
   }
   std::vector<std::pair<std::int64_t, std::string>> files;
   for (const std::string& name : system::list_directory(logs())) {

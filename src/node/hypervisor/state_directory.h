@@ -25,8 +25,11 @@ class StateDirectory {
   std::string tenants() const { return path_ + "/tenants"; }
   std::string tenant(const std::string& id) const { return tenants() + "/" + id; }
   std::string logs() const { return path_ + "/logs"; }
-  // Makes the file for what a detached program prints, its user's own, and remembers it as the last of that name.
-  base::Result<void> keep_log(const std::string& id, const std::string& name, uid_t user, gid_t group) const;
+  // Makes the file for what a detached program prints, its user's own.
+  base::Result<void> make_log(const std::string& id, uid_t user, gid_t group) const;
+  void remove_log(const std::string& id) const;
+  // Remembers it as the last of its user's of that name, once the slice is there.
+  base::Result<void> name_log(const std::string& id, const std::string& name, uid_t user) const;
   void prune_logs() const;  // the oldest beyond kLogsKept go
   static constexpr std::size_t kLogsKept = 256;
   std::string log(const std::string& id) const { return logs() + "/" + id + ".log"; }
@@ -37,7 +40,8 @@ class StateDirectory {
   system::FileLock lock_;
 };
 
-// What is kept of a slice, named by its id or its name (the last of that name), whether or not a hypervisor runs.
-std::optional<std::string> kept_log(const std::string& state, const std::string& word);
+// What is kept of a slice, named by its id or its name, whether or not a hypervisor runs. Of a name it is the last one
+// of this user; root and the state directory's own user get the last of anybody's where they have none.
+std::optional<std::string> kept_log(const std::string& state, const std::string& word, uid_t user);
 
 }  // namespace tensor_fusion::node::hypervisor
