@@ -4,7 +4,6 @@
 
 #include <unordered_map>
 
-#include "base/text.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -59,23 +58,6 @@ std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& recor
     if (system::namespace_inode(candidate, "pid") == slot.pid_namespace) return candidate;
   }
   return std::nullopt;
-}
-
-bool has_mapped(pid_t pid, const system::FileIdentity& file, std::string_view name) {
-  constexpr std::size_t kMostBytes = 64u << 20;
-  const auto maps = system::read_file("/proc/" + std::to_string(pid) + "/maps", kMostBytes);
-  if (!maps) return false;
-  if (maps->empty()) return true;  // it is ending, and its death tells the rest; or a thread of the kernel
-  // address permissions offset device inode path: stacked file systems show another device than stat does, so the inode
-  // and the name decide.
-  const std::string inode = " " + std::to_string(file.inode) + " ";
-  const std::string end = "/" + std::string(name);
-  for (const std::string_view line : base::split(*maps, '\n')) {
-    if (line.find(inode) == std::string_view::npos) continue;
-    const std::string_view path = base::trim(line);
-    if (path.ends_with(end) || path.ends_with(end + " (deleted)")) return true;
-  }
-  return false;
 }
 
 std::vector<pid_t> members_of(const TenantRecord& record) {

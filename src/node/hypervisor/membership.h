@@ -6,13 +6,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/tenant_record.h"
-#include "system/file.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -29,11 +26,6 @@ inline bool is_member(const TenantRecord& record, pid_t pid) {
 // The process on this host that a claim slot speaks of: same pid namespace, same name in it, same start time, same user
 // (or a tenant of root). Nothing when there is none: it has died, or the claim lies.
 std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& record);
-
-// Whether it has this file of the slice in its memory, by the kernel's word: a claim alone is a number that anybody may
-// write, but only a process itself can map the page it stands in. False also when that is not to be seen from here,
-// true for one that is ending and has no memory any more.
-bool has_mapped(pid_t pid, const system::FileIdentity& file, std::string_view name);
 
 // Every process that belongs to the tenant, by namespace or descent.
 std::vector<pid_t> members_of(const TenantRecord& record);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "node/hypervisor/lock_watch.h"
+#include "node/hypervisor/map_reader.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
 #include "node/hypervisor/slice_guard.h"
@@ -61,6 +62,7 @@ struct Tenant {
   bool removed = false;
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
   LockWatch locks;
+  MapReader maps;
   std::vector<LiveProcess> processes;
   std::vector<TenantUsage> usage;
   std::vector<std::string> tampered;  // distinct sentences, bounded

@@ -23,6 +23,7 @@ constexpr std::uint64_t kClaimedForNs =
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
 constexpr std::size_t kTamperingsKept = 8;
+constexpr unsigned kNoticedAScan = 64;  // slots; the rest have their turn in the next ones
 
 }  // namespace
 
@@ -283,6 +284,7 @@ bool TenantTable::holder_is_gone(const Tenant& tenant, std::uint32_t device, std
 
 void TenantTable::scan(Tenant& tenant) {
   tenant.locks.look(tenant.pages.claim(), system::monotonic_ns());
+  unsigned noticed = 0;
   for (const SlotView& slot : taken_slots(tenant.pages.claim(), tenant.pages.slots())) {
     const auto known = std::find_if(tenant.processes.begin(), tenant.processes.end(),
                                     [&](const LiveProcess& p) { return p.slot == slot.index; });
@@ -301,7 +303,8 @@ void TenantTable::scan(Tenant& tenant) {
       if (known->pidfd) loop_.forget(known->pidfd.get());
       tenant.processes.erase(known);
     }
-    take_notice_of(tenant, slot);
+    // To find out who it is takes time, and a tenant may write into every slot as often as it likes.
+    if (noticed++ < kNoticedAScan) take_notice_of(tenant, slot);
   }
   const auto gone = std::remove_if(tenant.processes.begin(), tenant.processes.end(), [&](LiveProcess& process) {
     if (slot_view(tenant.pages.claim(), process.slot).state != contract::kSlotFree) return false;
@@ -336,8 +339,12 @@ void TenantTable::take_notice_of(Tenant& tenant, const SlotView& slot) {
     for (const auto& [id, other] : tenants_) {
       if (other.get() != &tenant && is_member(other->record, *host_pid)) foreign = " of tenant " + other->record.name;
     }
-    if (foreign.empty() && !has_mapped(*host_pid, tenant.pages.claim_file(), contract::kClaimFile))
-      foreign = ", which is not one of its own";
+    if (foreign.empty()) {
+      const auto mapped = tenant.maps.has_mapped(*host_pid, slot.start_ticks, tenant.pages.claim_file(),
+                                                 contract::kClaimFile, process.seen_ns);
+      if (mapped == MapReader::Answer::later) return;  // the next scan asks again
+      if (mapped == MapReader::Answer::no) foreign = ", which is not one of its own";
+    }
     // One that has died meanwhile shows nothing: its slot is returned below.
     if (!foreign.empty() && system::is_alive(*host_pid, slot.start_ticks)) {
       note_tampering(tenant, "claims process " + std::to_string(*host_pid) + foreign);

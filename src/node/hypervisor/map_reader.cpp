@@ -1,0 +1,91 @@
+#include "node/hypervisor/map_reader.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/text.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr std::size_t kMostBytes = 64u << 20;  // of one process; what comes later is not looked at
+constexpr std::size_t kMostLooks = 64;
+constexpr std::size_t kPieceBytes = 16u << 10;
+constexpr std::size_t kLongestLine = 8u << 10;  // a path and what stands before it
+
+// address permissions offset device inode path: stacked file systems show another device than stat does, so the inode
+// and the name decide.
+bool names(std::string_view line, const std::string& inode, const std::string& end) {
+  if (line.find(inode) == std::string_view::npos) return false;
+  const std::string_view path = base::trim(line);
+  return path.ends_with(end) || path.ends_with(end + " (deleted)");
+}
+
+}  // namespace
+
+MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, const system::FileIdentity& file,
+                                        std::string_view name, std::uint64_t now_ns) {
+  if (now_ns - period_ns_ >= kPeriodNs || period_ns_ == 0) {
+    period_ns_ = now_ns;
+    left_bytes_ = kBytesAPeriod;
+  }
+  looks_.remove_if(
+      [&](const Look& look) { return look.answer == Answer::no && now_ns - look.answered_ns >= kNoHoldsNs; });
+  auto look = std::find_if(looks_.begin(), looks_.end(), [&](const Look& one) {
+    return one.pid == pid && one.start_ticks == start_ticks && one.inode == file.inode;
+  });
+  if (look == looks_.end()) {
+    if (left_bytes_ == 0) return Answer::later;
+    if (looks_.size() >= kMostLooks) looks_.pop_back();
+    looks_.push_front({.pid = pid, .start_ticks = start_ticks, .inode = file.inode});
+    look = looks_.begin();
+    const std::string path = "/proc/" + std::to_string(pid) + "/maps";
+    look->maps = system::Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!look->maps) look->answer = Answer::no;
+    // Opening costs too, and nobody may have that for nothing.
+    left_bytes_ -= std::min(left_bytes_, kPieceBytes / 4);
+  }
+  if (look->answer == Answer::later) go_on(*look, name);
+  if (look->answer != Answer::later && look->answered_ns == 0) {
+    look->answered_ns = now_ns;
+    look->maps.reset();
+    look->rest = {};
+  }
+  return look->answer;
+}
+
+void MapReader::go_on(Look& look, std::string_view name) {
+  const std::string inode = " " + std::to_string(look.inode) + " ";
+  const std::string end = "/" + std::string(name);
+  char piece[kPieceBytes];
+  while (left_bytes_ != 0) {
+    const ssize_t got = ::read(look.maps.get(), piece, std::min(sizeof piece, left_bytes_));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      // Empty: it is ending, and its death tells the rest; or a thread of the kernel.
+      const bool ending = got == 0 && look.read_bytes == 0;
+      look.answer = ending || names(look.rest, inode, end) ? Answer::yes : Answer::no;
+      return;
+    }
+    const auto bytes = static_cast<std::size_t>(got);
+    left_bytes_ -= bytes;
+    look.read_bytes += bytes;
+    look.rest.append(piece, bytes);
+    std::size_t begin = 0;
+    for (std::size_t next; (next = look.rest.find('\n', begin)) != std::string::npos; begin = next + 1) {
+      if (!names(std::string_view(look.rest).substr(begin, next - begin), inode, end)) continue;
+      look.answer = Answer::yes;
+      return;
+    }
+    look.rest.erase(0, begin);
+    if (look.rest.size() > kLongestLine || look.read_bytes > kMostBytes) {
+      look.answer = Answer::no;
+      return;
+    }
+  }
+}
+
+}  // namespace tensor_fusion::node::hypervisor

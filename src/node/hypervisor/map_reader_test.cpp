@@ -1,0 +1,124 @@
+#include "node/hypervisor/map_reader.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "node/hypervisor/test_slice.h"
+#include "system/process.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using Answer = MapReader::Answer;
+
+// Adds so many lines of some fifty letters to this process's list, and to those of its children made meanwhile.
+class LongList {
+ public:
+  explicit LongList(int lines) {
+    for (int i = 0; i < lines / 2; ++i) {
+      void* page = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (page == MAP_FAILED) std::abort();
+      pages_.push_back(page);
+      if (::mprotect(page, kBytes / 2, PROT_READ | PROT_WRITE) != 0) std::abort();
+    }
+  }
+  ~LongList() {
+    for (void* page : pages_) ::munmap(page, kBytes);
+  }
+  LongList(const LongList&) = delete;
+  LongList& operator=(const LongList&) = delete;
+
+ private:
+  static constexpr std::size_t kBytes = 2 * 4096;
+  std::vector<void*> pages_;
+};
+
+class MapReaderTest : public ::testing::Test {
+ protected:
+  MapReaderTest() {
+    char folder[] = "/tmp/map-reader-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    file_ = system::Fd(::open((folder_ + "/claim").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    EXPECT_EQ(::ftruncate(file_.get(), 4096), 0);
+    identity_ = *system::identity_of(file_.get());
+  }
+  ~MapReaderTest() override {
+    unmap();
+    std::filesystem::remove_all(folder_);
+  }
+  void map() { page_ = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0); }
+  void unmap() {
+    if (page_ != MAP_FAILED) ::munmap(page_, 4096);
+    page_ = MAP_FAILED;
+  }
+  Answer ask(std::uint64_t now_ns) { return reader_.has_mapped(::getpid(), ticks_, identity_, "claim", now_ns); }
+
+  MapReader reader_;
+  std::string folder_;
+  system::Fd file_;
+  system::FileIdentity identity_;
+  void* page_ = MAP_FAILED;
+  std::uint64_t ticks_ = *system::start_ticks(::getpid());
+  static constexpr std::uint64_t kStart = 1'000'000'000'000;
+};
+
+TEST_F(MapReaderTest, sees_the_page_in_memory) {
+  map();
+  EXPECT_EQ(ask(kStart), Answer::yes);
+}
+
+TEST_F(MapReaderTest, keeps_a_no_for_a_while_and_a_yes_for_good) {
+  EXPECT_EQ(ask(kStart), Answer::no);
+  map();
+  EXPECT_EQ(ask(kStart + MapReader::kNoHoldsNs / 2), Answer::no);
+  EXPECT_EQ(ask(kStart + MapReader::kNoHoldsNs), Answer::yes);
+  unmap();
+  EXPECT_EQ(ask(kStart + 10 * MapReader::kNoHoldsNs), Answer::yes);
+  ++ticks_;  // another process of that number
+  EXPECT_EQ(ask(kStart + 10 * MapReader::kNoHoldsNs), Answer::no);
+}
+
+TEST_F(MapReaderTest, reads_a_long_list_in_several_periods) {
+  const LongList lines(20'000);
+  std::uint64_t now_ns = kStart;
+  ASSERT_EQ(ask(now_ns), Answer::later);
+  EXPECT_EQ(ask(now_ns), Answer::later) << "the period's share is read";
+  int periods = 1;
+  Answer answer = Answer::later;
+  for (; answer == Answer::later && periods < 100; ++periods) answer = ask(now_ns += MapReader::kPeriodNs);
+  EXPECT_EQ(answer, Answer::no);
+  EXPECT_GE(periods, 3);
+}
+
+TEST_F(MapReaderTest, opens_only_so_many_in_a_period) {
+  const pid_t self = ::getpid();
+  int asked = 0;
+  for (std::uint64_t ticks = 1; ticks <= 512; ++ticks)
+    if (reader_.has_mapped(self, ticks, identity_, "claim", kStart) != Answer::later) ++asked;
+  EXPECT_GT(asked, 0);
+  EXPECT_LE(asked, 64);
+}
+
+TEST_F(MapReaderTest, says_no_of_a_process_that_is_not_there) {
+  EXPECT_EQ(reader_.has_mapped(0x3ffffff, 1, identity_, "claim", kStart), Answer::no);
+}
+
+TEST(Hypervisor, takes_in_a_process_with_more_in_its_memory_than_is_read_at_once) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child root;
+  ASSERT_TRUE(slice.start(root.pid));
+  const LongList lines(20'000);
+  const TestProcess attached(slice.reply.slice_directory, 1 << 20);
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor
