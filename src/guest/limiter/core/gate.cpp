@@ -105,13 +105,19 @@ void fold(State& state, const Device& device, Lease& lease) {
     state.pending_ns -= lease.left_ns < state.pending_ns ? lease.left_ns : state.pending_ns;
     const std::uint64_t back = scaled(device, lease.left_ns);
     state.progress_ns -= back < state.progress_ns ? back : state.progress_ns;
-    if (lease.record != nullptr && lease.record->leases > 0) --lease.record->leases;
+    const bool lost = lease.record != nullptr && lease.record->generation != lease.generation;
+    if (!lost && lease.record != nullptr && lease.record->leases > 0) --lease.record->leases;
     if (lease.launches > 0) {
       state.bucket.charge(scaled(device, used));
       device.mine->launched_ns.fetch_add(used, kRelaxed);
       device.mine->launches.fetch_add(lease.launches, kRelaxed);
-      if (lease.record != nullptr && lease.record->handle != 0)
+      if (lost) {
+        Settled settled;
+        Timeline::settle_lost(used, settled, *device.mine);
+        absorb(state, device, settled, os::monotonic_ns());
+      } else if (lease.record != nullptr) {
         state.timeline.add(*lease.record, used, lease.mixed ? nullptr : lease.only, lease.launches);
+      }
     }
   }
   lease = Lease{};
@@ -241,7 +247,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   state.mutex.lock();
   state.device = &device;
   fold(state, device, lease);
-  StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread());
+  StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread(), quiet);
   if (now > state.polled_ns + kPollEveryNs) poll(state, device, now);
   began_stretch(state, device, now);
   for (;;) {
@@ -299,6 +305,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     lease.own = own;
     lease.only = &duration;
     lease.record = record;
+    lease.generation = record->generation;
     ++record->leases;
   } else {
     granted = estimated;
@@ -310,7 +317,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
       state.timeline.add(*record, estimated, &duration, 1);
       token.word[0] = alone ? 1 : 0;
       token.word[1] = reinterpret_cast<std::uint64_t>(record);
-      token.word[2] = estimated;
+      token.word[2] = record->generation;
     }
   }
   if (state.pending_ns == 0 && state.last_end_ns < now) state.last_end_ns = now;
@@ -362,7 +369,7 @@ void after_launch(Token& token, CUresult result) {
     // Nothing was put on the stream: what was charged is settled by the next marker's clock.
     return;
   }
-  if (record->handle == 0 || g_captures.load(kRelaxed) != 0) return;
+  if (record->generation != token.word[2] || g_captures.load(kRelaxed) != 0) return;
   state.timeline.mark(*record, os::monotonic_ns());
   tell(state, device);
 }
@@ -386,7 +393,7 @@ Token before_graph_launch(Device& device, CUgraphExec exec, CUstream stream, boo
   return slow(device, stream, g_durations.find_or_add(graph_key(exec), kFirstGuessNs), own, true);
 }
 
-void before_sync(Device& device, CUstream stream, bool, bool own) {
+void before_sync(Device& device, CUstream, bool, bool) {
   if (bypassed(device) || g_captures.load(kRelaxed) != 0) return;
   State& state = state_of(device);
   look_for_ended(os::monotonic_ns());
@@ -394,10 +401,8 @@ void before_sync(Device& device, CUstream stream, bool, bool own) {
   {
     Guard guard(state.mutex);
     fold_all(state, device);
-    if (state.pending_ns == 0 && state.timeline.idle()) return;
+    if (state.pending_ns == 0 && state.timeline.idle()) return tell(state, device);  // of what was folded
     const std::uint64_t now = os::monotonic_ns();
-    (void)stream;
-    (void)own;
     state.timeline.mark_all(reinterpret_cast<CUcontext>(t_current.context), this_thread(), now);
     tell(state, device);
     // A tenant that usually pauses after this lets the next one come in before its own work has ended.
@@ -416,8 +421,6 @@ void after_sync(Device& device, CUstream, bool, bool) {
   if (state.timeline.idle() && state.progress_ns > now) state.progress_ns = now;
   tell(state, device);
 }
-
-void stream_created(Device&, CUstream) {}
 
 void stream_destroyed(Device& device, CUstream stream) {
   State& state = state_of(device);
@@ -438,17 +441,15 @@ void capture_ended(CUstream, bool) {
   }
 }
 
-void context_created(Device&, CUcontext) {}
-
 void context_destroyed(Device& device, CUcontext context) {
   State& state = state_of(device);
   Guard guard(state.mutex);
   fold_all(state, device);
-  state.timeline.forget_context(context);
-  if (state.timeline.idle()) {
-    state.pending_ns = 0;
-    state.progress_ns = os::monotonic_ns();
-  }
+  const std::uint64_t now = os::monotonic_ns();
+  Settled settled;
+  state.timeline.forget_context(context, settled, *device.mine);
+  absorb(state, device, settled, now);
+  if (state.timeline.idle() && state.progress_ns > now) state.progress_ns = now;
   tell(state, device);
 }
 

@@ -48,12 +48,10 @@ Token before_graph_launch(Device& device, CUgraphExec exec, CUstream stream, boo
 void before_sync(Device& device, CUstream stream, bool all, bool per_thread_stream);
 void after_sync(Device& device, CUstream stream, bool all, bool per_thread_stream);
 
-void stream_created(Device& device, CUstream stream);
 void stream_destroyed(Device& device, CUstream stream);  // called before the real destroy
 void capture_began(CUstream stream, bool per_thread_stream);
 void capture_ended(CUstream stream, bool per_thread_stream);
 
-void context_created(Device& device, CUcontext context);
 void context_destroyed(Device& device, CUcontext context);  // called before the real destroy or reset
 
 void forked();  // first call in a child of fork: forget every stream, event and context

@@ -27,6 +27,7 @@ struct Lease {
   bool mixed;
   Duration* only;
   StreamRecord* record;
+  std::uint64_t generation;  // of the record: another thread may forget the stream meanwhile
 };
 
 // The leases of one thread. Written at every launch, so no two threads share a cache line.

@@ -49,12 +49,12 @@ CUevent Timeline::take_event(Clock& clock) {
   if (clock.free_count > 0) return clock.events[--clock.free_count];
   if (clock.made == kEvents) return nullptr;
   // The launching thread may have another context current than that of the stream: an event is of the current one.
-  const bool pushed =
-      driver().cuCtxPushCurrent_v2 != nullptr && driver().cuCtxPushCurrent_v2(clock.context) == CUDA_SUCCESS;
+  const bool pushes = driver().cuCtxPushCurrent_v2 != nullptr;
+  if (pushes && driver().cuCtxPushCurrent_v2(clock.context) != CUDA_SUCCESS) return nullptr;
   CUevent event = nullptr;
   const CUresult created = driver().cuEventCreate(&event, 0);
   CUcontext popped = nullptr;
-  if (pushed) driver().cuCtxPopCurrent_v2(&popped);
+  if (pushes) driver().cuCtxPopCurrent_v2(&popped);
   if (created != CUDA_SUCCESS) return nullptr;
   ++clock.made;
   return event;
@@ -64,7 +64,7 @@ void Timeline::give_event(Clock& clock, CUevent event) {
   if (event != nullptr && clock.free_count < kEvents) clock.events[clock.free_count++] = event;
 }
 
-StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread) {
+StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread, bool quiet) {
   std::uint64_t handle = reinterpret_cast<std::uint64_t>(stream);
   if (handle == 0) handle = own ? kPerThread : kLegacy;
   if (handle != kPerThread) thread = 0;
@@ -80,23 +80,35 @@ StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, 
     if (same(record)) return last_ = &record;
     if (record.handle == 0 && free == nullptr) free = &record;
   }
+  if (quiet && named) return nullptr;
   if (free == nullptr && stream_high_ < kStreams) free = &streams_[stream_high_++];
   if (free == nullptr) return nullptr;
   CUcontext owner = context;
   if (named && driver().cuStreamGetCtx != nullptr && driver().cuStreamGetCtx(stream, &owner) != CUDA_SUCCESS)
     owner = context;
-  *free = StreamRecord{};
+  reset(*free);
   free->handle = handle;
   free->context = owner;
   free->thread = thread;
   return last_ = free;
 }
 
+// Leases on it are known by their generation to be of another stream.
+void Timeline::reset(StreamRecord& record) {
+  const std::uint64_t generation = record.generation;
+  record = StreamRecord{};
+  record.generation = generation + 1;
+}
+
+void Timeline::settle_lost(std::uint64_t estimated_ns, Settled& settled, contract::ClaimProcessDevice& claim) {
+  publish(claim, 0, 0, estimated_ns);
+  settled.estimated_ns += estimated_ns;
+}
+
 // Known by its estimate only: nothing stood behind it when it ended.
 void Timeline::settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim) {
   if (stream.unmarked_ns == 0) return;
-  publish(claim, 0, 0, stream.unmarked_ns);
-  settled.estimated_ns += stream.unmarked_ns;
+  settle_lost(stream.unmarked_ns, settled, claim);
   stream.unmarked_ns = 0;
   stream.unmarked_launches = 0;
   stream.only = nullptr;
@@ -128,22 +140,21 @@ void Timeline::forget(StreamRecord& record, Settled& settled, contract::ClaimPro
   pending_ -= record.count;
   if (clock != nullptr && record.start != nullptr) give_event(*clock, record.start);
   settle_unmarked(record, settled, claim);
-  record = StreamRecord{};
+  reset(record);
 }
 
-void Timeline::forget_context(CUcontext context) {
+void Timeline::forget_context(CUcontext context, Settled& settled, contract::ClaimProcessDevice& claim) {
   last_ = nullptr;
   for (std::uint32_t i = 0; i < stream_high_; ++i) {
-    if (streams_[i].context != context) continue;
-    pending_ -= streams_[i].count;
-    streams_[i] = StreamRecord{};
+    if (streams_[i].handle != 0 && streams_[i].context == context) forget(streams_[i], settled, claim);
   }
+  // Its events are gone with it.
   for (std::uint32_t i = 0; i < clock_count_; ++i)
     if (clocks_[i].context == context) clocks_[i].context = nullptr;
 }
 
 void Timeline::clear() {
-  for (std::uint32_t i = 0; i < stream_high_; ++i) streams_[i] = StreamRecord{};
+  for (std::uint32_t i = 0; i < stream_high_; ++i) reset(streams_[i]);
   stream_high_ = clock_count_ = pending_ = 0;
   last_ = nullptr;
 }

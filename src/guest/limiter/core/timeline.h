@@ -2,7 +2,8 @@
 // The markers of one device: pairs of events around stretches of work, read back as device time and placed on the
 // host's clock. Streams, events and contexts live in tables of fixed size; what does not fit is known by its estimate
 // alone. Every call is made under the gate's lock of the device, whatever context is current.
-// Calls the driver through driver(), never in capture.
+// Calls the driver through driver(); never while a stream of the process is in capture: what would have to ask then is
+// told by `quiet`, or not called.
 #include <cstddef>
 #include <cstdint>
 
@@ -39,7 +40,8 @@ struct PendingMarker {
 
 struct StreamRecord {
   static constexpr std::uint32_t kPending = 16;
-  std::uint64_t handle = 0;  // normalised: legacy and per-thread streams have handles of their own; 0 = free
+  std::uint64_t generation = 0;  // changes when the place is another stream's
+  std::uint64_t handle = 0;      // normalised: legacy and per-thread streams have handles of their own; 0 = free
   CUcontext context = nullptr;
   std::uint64_t thread = 0;  // of a per-thread stream
   bool open = false;         // `start` is recorded and stands before the unmarked work
@@ -71,11 +73,14 @@ class Timeline {
   static constexpr std::size_t kContexts = 8;
   static constexpr std::size_t kEvents = 96;  // of one context
 
-  StreamRecord* stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread);
+  // Null when there is no place, or when it is new and whose it is may not be asked.
+  StreamRecord* stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread, bool quiet);
   void forget_stream(CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim);
   void forget_thread(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim);  // it has ended
-  void forget_context(CUcontext context);
+  void forget_context(CUcontext context, Settled& settled, contract::ClaimProcessDevice& claim);
   void clear();
+  // Work of a stream that is forgotten meanwhile: known by its estimate.
+  static void settle_lost(std::uint64_t estimated_ns, Settled& settled, contract::ClaimProcessDevice& claim);
 
   // Before work goes to the stream: makes sure an event stands before it.
   void open(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
@@ -113,6 +118,7 @@ class Timeline {
   void settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim);
   void forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim);
+  static void reset(StreamRecord& record);
   void settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim);
   void rebase(Clock& clock, StreamRecord& stream, std::uint64_t now);
 

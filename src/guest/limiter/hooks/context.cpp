@@ -36,7 +36,6 @@ void context_made(Device& device, CUcontext context, std::uint64_t overhead) {
   holding.device = static_cast<std::uint32_t>(&device - attached.devices);
   if (!attached.holdings.insert(holding)) attached.ledger.release(device, overhead);
   device.mine->contexts.fetch_add(1, std::memory_order_relaxed);
-  gate::context_created(device, context);
   if (overhead == 0) ask_for_overhead(device);
 }
 

@@ -4,12 +4,6 @@
 namespace tensor_fusion::guest::limiter {
 namespace {
 
-CUresult created(CUresult result, const CUstream* stream) {
-  if (result != CUDA_SUCCESS) return result;
-  if (Device* device = current_device(); device != nullptr) gate::stream_created(*device, *stream);
-  return result;
-}
-
 template <class Call>
 CUresult destroy(CUstream stream, Call call) {
   if (Device* device = current_device(); device != nullptr) gate::stream_destroyed(*device, stream);
@@ -59,14 +53,12 @@ CUresult wait(CUstream stream, bool all, bool own_stream, Call call) {
 
 }  // namespace
 
-TF_ENTRY(cuStreamCreate, (CUstream * stream, unsigned flags)) {
-  return created(TF_FORWARD(cuStreamCreate, stream, flags), stream);
-}
+TF_ENTRY(cuStreamCreate, (CUstream * stream, unsigned flags)) { return TF_FORWARD(cuStreamCreate, stream, flags); }
 TF_ENTRY(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority)) {
-  return created(TF_FORWARD(cuStreamCreateWithPriority, stream, flags, priority), stream);
+  return TF_FORWARD(cuStreamCreateWithPriority, stream, flags, priority);
 }
 TF_ENTRY(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx context, unsigned flags, int priority)) {
-  return created(TF_FORWARD(cuGreenCtxStreamCreate, stream, context, flags, priority), stream);
+  return TF_FORWARD(cuGreenCtxStreamCreate, stream, context, flags, priority);
 }
 TF_ENTRY(cuStreamDestroy, (CUstream stream)) {
   return destroy(stream, [&] { return TF_REAL(cuStreamDestroy)(stream); });
