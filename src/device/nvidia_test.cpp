@@ -2,11 +2,15 @@
 // environment, a real one on a machine that has it.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "contract/nvml.h"
 #include "device/nvidia/model.h"
 #include "device/provider.h"
 #include "system/scratch_directory.h"
@@ -75,7 +79,87 @@ TEST_F(NvidiaProvider, answers_questions_about_unknown_devices) {
   EXPECT_EQ(provider_.process_information(processes.data(), processes.size(), &count), ACCEL_SUCCESS);
   AccelEvent event;
   EXPECT_EQ(provider_.extension->pollEvents(&event, 1, &count), ACCEL_SUCCESS);
-  EXPECT_EQ(provider_.assign_partition("x", "y", nullptr), ACCEL_ERROR_NOT_SUPPORTED);
+  PartitionResult result;
+  EXPECT_EQ(provider_.assign_partition("x", "y", nullptr), ACCEL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(provider_.assign_partition("19", "GPU-none", &result), ACCEL_ERROR_NOT_FOUND);
+  EXPECT_EQ(provider_.remove_partition("19", "MIG-none"), ACCEL_ERROR_NOT_FOUND);
+}
+
+// The library keeps the machine that it saw first, so another one needs a process of its own.
+void cut_and_mend_a_card(const std::string& folder) {
+  ::setenv("TENSOR_FUSION_SIM", "a100-40g", 1);
+  ::setenv("TENSOR_FUSION_SIM_DIR", folder.c_str(), 1);
+  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  const Provider provider = nvidia_provider();
+  ASSERT_EQ(provider.init(), ACCEL_SUCCESS) << provider.trouble();
+  const auto devices = [&] {
+    std::vector<ExtendedDeviceInfo> all(MAX_TOPOLOGY_DEVICES);
+    std::size_t count = 0;
+    EXPECT_EQ(provider.all_devices(all.data(), all.size(), &count), ACCEL_SUCCESS);
+    all.resize(count);
+    return all;
+  };
+  ASSERT_EQ(devices().size(), 1u);
+  const std::string card = devices()[0].basic.uuid;
+  const std::uint64_t memory = devices()[0].basic.totalMemoryBytes;
+  constexpr const char* kThreeSlices = "9";  // 3g.20gb: two fit side by side
+  PartitionResult first{}, second{}, none{};
+  EXPECT_EQ(provider.assign_partition(kThreeSlices, card.c_str(), &none), ACCEL_ERROR_NOT_SUPPORTED)
+      << "not in MIG mode";
+
+  contract::nvml::Device handle = nullptr;
+  const auto by_index =
+      reinterpret_cast<int (*)(unsigned, contract::nvml::Device*)>(::dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
+  const auto set_mode =
+      reinterpret_cast<int (*)(contract::nvml::Device, unsigned, int*)>(::dlsym(library, "nvmlDeviceSetMigMode"));
+  int activated = -1;
+  ASSERT_EQ(by_index(0, &handle), 0);
+  ASSERT_EQ(set_mode(handle, 1, &activated), 0);
+  EXPECT_EQ(devices().size(), 0u) << "a card in MIG mode takes no work itself";
+
+  EXPECT_EQ(provider.assign_partition("9x", card.c_str(), &none), ACCEL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(provider.assign_partition("77", card.c_str(), &none), ACCEL_ERROR_INVALID_PARAM);
+  ASSERT_EQ(provider.assign_partition(kThreeSlices, card.c_str(), &first), ACCEL_SUCCESS);
+  ASSERT_EQ(provider.assign_partition(kThreeSlices, card.c_str(), &second), ACCEL_SUCCESS);
+  EXPECT_EQ(provider.assign_partition(kThreeSlices, card.c_str(), &none), ACCEL_ERROR_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(devices().size(), 2u) << "the refused one left nothing behind";
+  EXPECT_STRNE(first.deviceUUID, second.deviceUUID);
+  for (const PartitionResult* made : {&first, &second}) {
+    EXPECT_TRUE(std::string(made->deviceUUID).starts_with("MIG-")) << made->deviceUUID;
+    EXPECT_EQ(std::string(made->envVars[1]), std::string("CUDA_VISIBLE_DEVICES=") + made->deviceUUID);
+    EXPECT_NE(std::string(made->deviceNodes[0]).find("-mig-"), std::string::npos) << made->deviceNodes[0];
+    const auto all = devices();
+    const auto shown = std::find_if(all.begin(), all.end(), [&](const ExtendedDeviceInfo& device) {
+      return std::string(device.basic.uuid) == made->deviceUUID;
+    });
+    ASSERT_NE(shown, all.end());
+    EXPECT_LT(shown->basic.totalMemoryBytes, memory * 6 / 10);
+    EXPECT_GT(shown->basic.totalMemoryBytes, memory * 4 / 10);
+  }
+  EXPECT_EQ(provider.remove_partition(kThreeSlices, card.c_str()), ACCEL_ERROR_NOT_FOUND) << "no partition";
+  EXPECT_EQ(provider.remove_partition(kThreeSlices, first.deviceUUID), ACCEL_SUCCESS);
+  EXPECT_EQ(provider.remove_partition(kThreeSlices, first.deviceUUID), ACCEL_ERROR_NOT_FOUND);
+  EXPECT_EQ(devices().size(), 1u);
+  EXPECT_EQ(provider.assign_partition(kThreeSlices, card.c_str(), &first), ACCEL_SUCCESS) << "its place is free again";
+  EXPECT_EQ(provider.remove_partition(kThreeSlices, first.deviceUUID), ACCEL_SUCCESS);
+  EXPECT_EQ(provider.remove_partition(kThreeSlices, second.deviceUUID), ACCEL_SUCCESS);
+  EXPECT_EQ(set_mode(handle, 0, &activated), 0);
+  EXPECT_EQ(devices().size(), 1u);
+}
+
+TEST(NvidiaPartition, cuts_a_card_into_partitions_and_mends_it) {
+  if (void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+      !library || !::dlsym(library, "nvmlTensorFusionDeviceDirectory"))
+    GTEST_SKIP() << "no simulated libnvidia-ml.so.1 on the library path: a real card is not cut up";
+  const system::ScratchDirectory folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    cut_and_mend_a_card(folder.path("machine"));
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
 TEST(NvidiaModel, knows_the_throughput_of_common_cards) {

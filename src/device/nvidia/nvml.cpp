@@ -57,6 +57,16 @@ std::string Nvml::load() {
   find(library, gpu_instance, "nvmlDeviceGetGpuInstanceId");
   find(library, compute_instance, "nvmlDeviceGetComputeInstanceId");
   find(library, attributes, "nvmlDeviceGetAttributes_v2");
+  find(library, gpu_instance_profile, "nvmlDeviceGetGpuInstanceProfileInfo");
+  find(library, create_gpu_instance, "nvmlDeviceCreateGpuInstance");
+  find(library, gpu_instance_by_id, "nvmlDeviceGetGpuInstanceById");
+  find(library, gpu_instance_info, "nvmlGpuInstanceGetInfo");
+  find(library, destroy_gpu_instance, "nvmlGpuInstanceDestroy");
+  find(library, compute_instance_profile, "nvmlGpuInstanceGetComputeInstanceProfileInfo");
+  find(library, create_compute_instance, "nvmlGpuInstanceCreateComputeInstance");
+  find(library, compute_instance_by_id, "nvmlGpuInstanceGetComputeInstanceById");
+  find(library, compute_instance_info, "nvmlComputeInstanceGetInfo_v2", "nvmlComputeInstanceGetInfo");
+  find(library, destroy_compute_instance, "nvmlComputeInstanceDestroy");
   find(library, event_set, "nvmlEventSetCreate");
   find(library, register_events, "nvmlDeviceRegisterEvents");
   find(library, wait_event, "nvmlEventSetWait_v2");

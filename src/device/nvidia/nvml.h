@@ -43,6 +43,16 @@ struct Nvml {
   int (*gpu_instance)(nvml::Device, unsigned*) = nullptr;
   int (*compute_instance)(nvml::Device, unsigned*) = nullptr;
   int (*attributes)(nvml::Device, nvml::Attributes*) = nullptr;
+  int (*gpu_instance_profile)(nvml::Device, unsigned, nvml::GpuInstanceProfile*) = nullptr;
+  int (*create_gpu_instance)(nvml::Device, unsigned, nvml::GpuInstance*) = nullptr;
+  int (*gpu_instance_by_id)(nvml::Device, unsigned, nvml::GpuInstance*) = nullptr;
+  int (*gpu_instance_info)(nvml::GpuInstance, nvml::GpuInstanceInfo*) = nullptr;
+  int (*destroy_gpu_instance)(nvml::GpuInstance) = nullptr;
+  int (*compute_instance_profile)(nvml::GpuInstance, unsigned, unsigned, nvml::ComputeInstanceProfile*) = nullptr;
+  int (*create_compute_instance)(nvml::GpuInstance, unsigned, nvml::ComputeInstance*) = nullptr;
+  int (*compute_instance_by_id)(nvml::GpuInstance, unsigned, nvml::ComputeInstance*) = nullptr;
+  int (*compute_instance_info)(nvml::ComputeInstance, nvml::ComputeInstanceInfo*) = nullptr;
+  int (*destroy_compute_instance)(nvml::ComputeInstance) = nullptr;
   int (*event_set)(nvml::EventSet*) = nullptr;
   int (*register_events)(nvml::Device, unsigned long long, nvml::EventSet) = nullptr;
   int (*wait_event)(nvml::EventSet, nvml::EventData*, unsigned) = nullptr;

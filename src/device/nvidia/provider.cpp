@@ -14,6 +14,7 @@
 
 #include "device/nvidia/model.h"
 #include "device/nvidia/nvml.h"
+#include "device/nvidia/partition.h"
 #include "system/clock.h"
 
 namespace tensor_fusion::device {
@@ -24,6 +25,7 @@ using namespace nvidia;
 // A whole card, or one MIG device of a card that is cut up.
 struct Card {
   nvml::Device handle = nullptr;
+  nvml::Device whole = nullptr;  // the card it is a part of; itself when it is none
   std::string uuid;
   std::string model;
   unsigned minor = 0;
@@ -90,7 +92,7 @@ void note_loss(const Card& card, int code) {
 // MIG devices stand for their card, which itself takes no work while it is cut up.
 void add_cards(nvml::Device handle) {
   Card card;
-  card.handle = handle;
+  card.handle = card.whole = handle;
   card.uuid = text_from<nvml::kUuidBufferV2>(library.uuid, handle);
   card.model = text_from<nvml::kNameBufferV2>(library.name, handle);
   if (card.uuid.empty()) return;
@@ -407,11 +409,9 @@ AccelResult poll_events(AccelEvent* out, std::size_t max, std::size_t* count) {
   return ACCEL_SUCCESS;
 }
 
-AccelResult device_files(const char* uuid, MountPath* out, std::size_t max, std::size_t* count) {
-  const std::lock_guard lock(mutex);
-  *count = 0;
+std::vector<std::string> files_of(const char* uuid) {
   const Card* card = card_of(uuid);
-  if (!card) return ACCEL_ERROR_NOT_FOUND;
+  if (!card) return {};
   const std::string base = directory();
   std::vector<std::string> files = {node_of(*card), base + "/nvidiactl", base + "/nvidia-uvm",
                                     base + "/nvidia-uvm-tools"};
@@ -420,8 +420,16 @@ AccelResult device_files(const char* uuid, MountPath* out, std::size_t max, std:
     files.push_back(capability_file(*card, ""));
     files.push_back(capability_file(*card, "/ci" + std::to_string(card->compute_instance)));
   }
-  for (const std::string& file : files) {
-    if (file.empty() || !is_file(file) || *count == max) continue;
+  std::erase_if(files, [](const std::string& file) { return file.empty() || !is_file(file); });
+  return files;
+}
+
+AccelResult device_files(const char* uuid, MountPath* out, std::size_t max, std::size_t* count) {
+  const std::lock_guard lock(mutex);
+  *count = 0;
+  if (!card_of(uuid)) return ACCEL_ERROR_NOT_FOUND;
+  for (const std::string& file : files_of(uuid)) {
+    if (*count == max) break;
     MountPath& path = out[(*count)++];
     path = {};
     put(path.hostPath, file);
@@ -430,8 +438,49 @@ AccelResult device_files(const char* uuid, MountPath* out, std::size_t max, std:
   return ACCEL_SUCCESS;
 }
 
-AccelResult no_assign(const char*, const char*, PartitionResult*) { return ACCEL_ERROR_NOT_SUPPORTED; }
-AccelResult no_remove(const char*, const char*) { return ACCEL_ERROR_NOT_SUPPORTED; }
+// A card that is cut up is not among `cards`: it takes no work itself.
+nvml::Device whole_card(const char* uuid) {
+  unsigned count = 0;
+  if (library.count(&count) != nvml::kSuccess) return nullptr;
+  for (unsigned i = 0; i < count; ++i) {
+    nvml::Device handle = nullptr;
+    if (library.handle_by_index(i, &handle) == nvml::kSuccess &&
+        text_from<nvml::kUuidBufferV2>(library.uuid, handle) == uuid)
+      return handle;
+  }
+  return nullptr;
+}
+
+AccelResult assign_partition(const char* profile, const char* uuid, PartitionResult* out) {
+  const std::lock_guard lock(mutex);
+  if (!profile || !uuid || !out) return ACCEL_ERROR_INVALID_PARAM;
+  *out = {};
+  const nvml::Device card = whole_card(uuid);
+  if (!card) return ACCEL_ERROR_NOT_FOUND;
+  std::string part;
+  if (const int code = make_partition(library, card, profile, part); code != nvml::kSuccess) return result_of(code);
+  find_cards();
+  put(out->deviceUUID, part);
+  out->type = PARTITION_TYPE_DEVICE_NODE;
+  put(out->envVars[0], "NVIDIA_VISIBLE_DEVICES=" + part);
+  put(out->envVars[1], "CUDA_VISIBLE_DEVICES=" + part);
+  std::size_t count = 0;
+  for (const std::string& file : files_of(part.c_str()))
+    if (count < MAX_PARTITION_DEVICE_NODES) put(out->deviceNodes[count++], file + "=" + file);
+  return ACCEL_SUCCESS;
+}
+
+AccelResult remove_partition(const char*, const char* uuid) {
+  const std::lock_guard lock(mutex);
+  if (!uuid) return ACCEL_ERROR_INVALID_PARAM;
+  const Card* part = card_of(uuid);
+  if (!part) return ACCEL_ERROR_NOT_FOUND;
+  if (!part->mig) return ACCEL_ERROR_INVALID_PARAM;
+  const int code = destroy_partition(library, part->whole, part->gpu_instance, part->compute_instance);
+  find_cards();
+  return result_of(code);
+}
+
 AccelResult no_memory_limit(const char*, std::uint64_t) { return ACCEL_ERROR_NOT_SUPPORTED; }
 AccelResult no_compute_limit(const char*, std::uint32_t) { return ACCEL_ERROR_NOT_SUPPORTED; }
 AccelResult no_snapshot(SnapshotContext*) { return ACCEL_ERROR_NOT_SUPPORTED; }
@@ -452,8 +501,8 @@ Provider nvidia_provider() {
   provider.device_count = device_count;
   provider.all_devices = all_devices;
   provider.topology = topology;
-  provider.assign_partition = no_assign;
-  provider.remove_partition = no_remove;
+  provider.assign_partition = assign_partition;
+  provider.remove_partition = remove_partition;
   provider.set_memory_hard_limit = no_memory_limit;
   provider.set_compute_hard_limit = no_compute_limit;
   provider.snapshot = no_snapshot;
