@@ -36,6 +36,8 @@ constexpr std::array kRunOptions{
            "start the program in the background, keep its output for `tensor-fusion logs`, and print its name"},
     Option{"no-namespace", '\0', kFlag, "",
            "do not make a mount namespace: limit through `LD_PRELOAD` only, which a child can take off"},
+    Option{"keep-capabilities", '\0', kFlag, "",
+           "leave a program of root the rights to mount, trace and make devices, with which it can undo its limits"},
     Option{"allow-unlimited", '\0', kFlag, "",
            "run the program even when it cannot be limited (a static or musl binary); it is then only watched"},
 };
@@ -112,8 +114,9 @@ constexpr std::array kCommands{
         "\n"
         "As root, or where the kernel lets users make user namespaces, the program gets a private view of a few "
         "files: `/etc/ld.so.preload` with the limiter added, its own pages at `/run/tensor-fusion/slice`, and GPUs "
-        "that were not granted cannot be opened. Elsewhere the limiter is loaded through `LD_PRELOAD`, and a notice "
-        "says so.",
+        "that were not granted cannot be opened. A program of root gives up the rights to undo that view, as in a "
+        "container, unless `--keep-capabilities` is given. Elsewhere the limiter is loaded through `LD_PRELOAD`, and a "
+        "notice says so.",
         kRunOptions, kRunExamples, 1, ~0u, true, Offer::kPrograms},
     Command{
         "ps", "[NAME…]", "list slices: their limits and what they use",

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "cli/capabilities.h"
 #include "cli/limiter_library.h"
 #include "cli/program.h"
 #include "cli/request.h"
@@ -144,6 +145,13 @@ class Run {
       return done;
     }
     if (auto done = client_->started(slice_.id, ::getpid()); !done) return stop(done.error());
+    if (entered && !invocation_.has("keep-capabilities")) {
+      if (const auto given_up = give_up_capabilities(); !given_up)
+        return stop(kExitCannotLimit,
+                    fmt::format("cannot {}; give --keep-capabilities to run the program with the rights "
+                                "to undo its limits",
+                                given_up.error()));
+    }
     return execute(program_environment(own_environment(), for_slice, invocation_.values("env")));
   }
 

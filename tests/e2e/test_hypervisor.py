@@ -1,5 +1,8 @@
 """The hypervisor comes, goes, and is killed; programs in slices keep running and keep their limits."""
+import os
 import subprocess
+
+import pytest
 
 from conftest import GIB, MIB, until
 
@@ -80,3 +83,24 @@ def test_two_runs_that_start_at_once_share_one_hypervisor(machine):
             assert one.returncode == 0, said
         machine.cli("ps")
         machine.cli("hypervisor", "--stop")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's programs have rights to give up")
+def test_a_program_of_root_cannot_undo_its_slice(machine):
+    machine.hypervisor()
+    grant = "/run/tensor-fusion/slice/grant"
+    undo = f"mount -o remount,bind,rw {grant} && exec 3<>{grant}"
+    aside = f"umount -l {grant}; umount -l /etc/ld.so.preload; nsenter -t 1 -m true; chroot /proc/1/root true"
+    _, error = machine.cli("run", "--vram", "1Gi", "--", "sh", "-c", f"({undo}) || exit 3", code=3)
+    assert "LD_PRELOAD" not in error, "it has a view"
+    asked = "; ".join(f"{word} && exit 4" for word in aside.split("; "))
+    machine.cli("run", "--vram", "1Gi", "--", "sh", "-c", f"{asked}; mknod node c 195 0 && exit 5; exit 6", code=6)
+    # A new user namespace gives rights inside it, and none over what stood there before.
+    machine.cli("run", "--vram", "1Gi", "--", "sh", "-c", f"unshare -Urm sh -c '{undo}' && exit 4; exit 6", code=6)
+    assert not [e for e in machine.shown("events")["events"] if e["kind"] == "tampered"]
+    # Who needs the rights says so, and then it shows what is done with them.
+    tenant = machine.start(*machine.program("run", "--vram", "1Gi", "--name", "kept", "--keep-capabilities", "--", "sh", "-c",
+                                            f"({undo}) && echo {{}} && cat"))
+    assert tenant.said() == {}
+    until("the hypervisor sees it", lambda: [e for e in machine.shown("events")["events"] if e["kind"] == "tampered"])
+    assert tenant.end() == 0
