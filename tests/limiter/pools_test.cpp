@@ -16,42 +16,49 @@ Job pools(const LimitedMachine& machine, std::vector<std::string> arguments) {
   return job;
 }
 
+// A slice of one context and 100 MiB.
+struct CappedMachine {
+  CappedMachine() {
+    contract::GrantDevice& device = machine.slice().grant().devices[0];
+    device.flags = contract::kComputeUnlimited;
+    device.memory_limit_bytes = limit;
+    machine.reset_peak();
+  }
+  std::uint64_t peak() const { return machine.memory().peak_bytes - before; }
+
+  LimitedMachine machine{0};
+  const std::uint64_t limit = machine.overhead() + 100 * kMiB;
+  const std::uint64_t before = machine.memory().used_bytes;
+};
+
 class PoolOf : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, PoolOf, ::testing::Values("", "_ptsz", "own"));
 
 TEST_P(PoolOf, a_slice_gives_its_last_piece) {
-  LimitedMachine machine(0);
-  machine.slice().grant().devices[0].flags = contract::kComputeUnlimited;
-  const std::uint64_t limit = machine.overhead() + 100 * kMiB;
-  machine.slice().grant().devices[0].memory_limit_bytes = limit;
-  const std::uint64_t before = machine.memory().used_bytes;
-  machine.reset_peak();
+  CappedMachine capped;
+  LimitedMachine& machine = capped.machine;
   Talk tenant(pools(machine, {"fill", std::to_string(kMiB), GetParam()}));
   EXPECT_EQ(tenant.line(), "refused=2");
   EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
-  EXPECT_EQ(machine.ledger(), limit);
+  EXPECT_EQ(machine.ledger(), capped.limit);
   tenant.go();
   EXPECT_EQ(tenant.line(), "pieces=100");
   tenant.go();
   EXPECT_EQ(tenant.line(), "given=0");
   EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
   EXPECT_EQ(machine.ledger(), machine.overhead());
-  EXPECT_LE(machine.memory().peak_bytes - before, limit);
+  EXPECT_LE(capped.peak(), capped.limit);
   tenant.go();
 }
 
 TEST(Pool, gives_the_last_piece_again_and_again) {
-  LimitedMachine machine(0);
-  machine.slice().grant().devices[0].flags = contract::kComputeUnlimited;
-  const std::uint64_t limit = machine.overhead() + 100 * kMiB;
-  machine.slice().grant().devices[0].memory_limit_bytes = limit;
-  const std::uint64_t before = machine.memory().used_bytes;
-  machine.reset_peak();
+  CappedMachine capped;
+  LimitedMachine& machine = capped.machine;
   Talk tenant(pools(machine, {"churn", std::to_string(3 * kMiB)}));
   EXPECT_EQ(tenant.line(), "fewest=31") << "three times ten in a pool's piece of 32 MiB, and one beside them";
   EXPECT_EQ(tenant.line(), "wrong=0");
   EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
-  EXPECT_LE(machine.memory().peak_bytes - before, limit);
+  EXPECT_LE(capped.peak(), capped.limit);
   tenant.go();
 }
 

@@ -14,17 +14,6 @@ using namespace tensor_fusion::programs;
 
 namespace {
 
-// By name, since each is used here alone.
-struct Library {
-  void* handle = nullptr;
-  template <class... Arguments>
-  auto find(const char* name) const {
-    auto function = reinterpret_cast<CUresult (*)(Arguments...)>(::dlsym(handle, name));
-    if (function != nullptr) return function;
-    return +[](Arguments...) { return CUDA_ERROR_NOT_FOUND; };
-  }
-};
-
 constexpr std::size_t kBytes = std::size_t{4} << 20;
 
 struct Path {
@@ -102,27 +91,67 @@ CUresult shared(Driver& d) {
   return result;
 }
 
+long long used(Driver& d) {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  d.cuMemGetInfo_v2(&free_bytes, &total_bytes);
+  return static_cast<long long>(total_bytes) - static_cast<long long>(free_bytes);
+}
+
+// In a slice what the ledger does not count is measured, so the view follows a moment later.
+long long left_of(Driver& d, long long before) {
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (used(d) != before && std::chrono::steady_clock::now() < patience)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return used(d) - before;
+}
+
+// Memory in four tiles of an array, of which one goes by itself and the others in one list, the handle long gone.
 CUresult sparse(Driver& d, const char* map, const Library& l) {
+  constexpr unsigned kTile = 128;
   const CUDA_ARRAY3D_DESCRIPTOR shape{1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SPARSE};
-  const CUmemAllocationProp prop = on_device();
+  CUmemAllocationProp prop = on_device();
+  prop.allocFlags.usage = 1;  // for tiles
   CUarray array = nullptr;
   CUmemGenericAllocationHandle memory = 0;
-  if (const CUresult r = d.cuArray3DCreate_v2(&array, &shape); r != CUDA_SUCCESS) return r;
-  CUresult result = d.cuMemCreate(&memory, std::size_t{2} << 20, &prop, 0);
-  if (result == CUDA_SUCCESS) {
+  const auto region = [&](CUmemOperationType operation, unsigned x, unsigned y, unsigned width, unsigned height) {
     CUarrayMapInfo info{};
     info.resource.array = array;
-    info.subresource.sparseLevel.extentWidth = info.subresource.sparseLevel.extentHeight = 256;
-    info.subresource.sparseLevel.extentDepth = 1;
-    info.memOperationType = CU_MEM_OPERATION_TYPE_MAP;
-    info.memHandle.memHandle = memory;
+    auto& level = info.subresource.sparseLevel;
+    level.offsetX = x * kTile;
+    level.offsetY = y * kTile;
+    level.extentWidth = width * kTile;
+    level.extentHeight = height * kTile;
+    level.extentDepth = 1;
+    info.memOperationType = operation;
+    info.memHandle.memHandle = operation == CU_MEM_OPERATION_TYPE_MAP ? memory : 0;
     info.deviceBitMask = 1;
-    result = l.find<CUarrayMapInfo*, unsigned, CUstream>(map)(&info, 1, nullptr);
-    d.cuMemRelease(memory);
-    d.cuCtxSynchronize();
-  }
+    return info;
+  };
+  const auto change = l.find<CUarrayMapInfo*, unsigned, CUstream>(map);
+  if (const CUresult r = d.cuArray3DCreate_v2(&array, &shape); r != CUDA_SUCCESS) return r;
+  const long long before = used(d);
+  const CUresult result =
+      all({[&] { return d.cuMemCreate(&memory, std::size_t{2} << 20, &prop, 0); },
+           [&] {
+             CUarrayMapInfo info = region(CU_MEM_OPERATION_TYPE_MAP, 0, 0, 2, 2);
+             return change(&info, 1, nullptr);
+           },
+           [&] { return d.cuMemRelease(memory); },
+           [&] {
+             CUarrayMapInfo info = region(CU_MEM_OPERATION_TYPE_UNMAP, 1, 0, 1, 1);
+             return change(&info, 1, nullptr);
+           },
+           [&] { return d.cuCtxSynchronize(); }, [&] { return used(d) > before ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN; },
+           [&] {
+             CUarrayMapInfo rest[] = {region(CU_MEM_OPERATION_TYPE_UNMAP, 0, 0, 1, 1),
+                                      region(CU_MEM_OPERATION_TYPE_UNMAP, 0, 1, 2, 1)};
+             return change(rest, 2, nullptr);
+           },
+           [&] { return d.cuCtxSynchronize(); }});
+  const long long left = left_of(d, before);
   d.cuArrayDestroy(array);
-  return result;
+  return result == CUDA_SUCCESS && left != 0 ? CUDA_ERROR_UNKNOWN : result;
 }
 
 CUresult pool_at(const Library& l, const char* ask, CUmemLocationType type) {
@@ -251,13 +280,6 @@ std::vector<Path> paths(Driver& d, const Library& l, CUcontext home) {
   };
 }
 
-long long used(Driver& d) {
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  d.cuMemGetInfo_v2(&free_bytes, &total_bytes);
-  return static_cast<long long>(total_bytes) - static_cast<long long>(free_bytes);
-}
-
 // In a slice the context's own memory is measured a moment after it was taken: starts from a view that has come to
 // rest.
 void await_rest(Driver& d) {
@@ -268,14 +290,6 @@ void await_rest(Driver& d) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (const long long now = used(d); now != seen) seen = now, since = Clock::now();
   }
-}
-
-// In a slice what the ledger does not count is measured, so the view follows a moment later.
-long long left_of(Driver& d, long long before) {
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(3);
-  while (used(d) != before && std::chrono::steady_clock::now() < patience)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return used(d) - before;
 }
 
 }  // namespace

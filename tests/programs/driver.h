@@ -202,6 +202,26 @@ struct Driver {
   }
 };
 
+// Functions by their exported name, for those that one program alone uses: of a missing one the answer is not_found.
+struct Library {
+  void* handle = nullptr;
+  template <class... Arguments>
+  auto find(const char* name) const {
+    auto function = reinterpret_cast<CUresult (*)(Arguments...)>(::dlsym(handle, name));
+    if (function != nullptr) return function;
+    return +[](Arguments...) { return CUDA_ERROR_NOT_FOUND; };
+  }
+};
+
+// In a function of a Driver `d`: says what went wrong, and returns 1.
+#define MUST(call)                                                                              \
+  do {                                                                                          \
+    if (const CUresult r = (call); r != CUDA_SUCCESS) {                                         \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, d.name_of(r).c_str()); \
+      return 1;                                                                                 \
+    }                                                                                           \
+  } while (false)
+
 // One line of JSON on standard output: {"path": …, "result": …, then the numbers}.
 struct Line {
   explicit Line(const char* path, const std::string& result) {

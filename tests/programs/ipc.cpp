@@ -14,14 +14,6 @@ struct Message {
   CUipcEventHandle event;
 };
 
-#define MUST(call)                                                                              \
-  do {                                                                                          \
-    if (const CUresult r = (call); r != CUDA_SUCCESS) {                                         \
-      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, d.name_of(r).c_str()); \
-      return 1;                                                                                 \
-    }                                                                                           \
-  } while (false)
-
 int child(int in) {
   Message message{};
   if (::read(in, &message, sizeof message) != static_cast<ssize_t>(sizeof message)) return 1;

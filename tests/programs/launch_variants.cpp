@@ -11,17 +11,6 @@ using namespace tensor_fusion::programs;
 
 namespace {
 
-// By name, since each is used here alone.
-struct Library {
-  void* handle = nullptr;
-  template <class... Arguments>
-  auto find(const char* name) const {
-    auto function = reinterpret_cast<CUresult (*)(Arguments...)>(::dlsym(handle, name));
-    if (function != nullptr) return function;
-    return +[](Arguments...) { return CUDA_ERROR_NOT_FOUND; };
-  }
-};
-
 struct Target {
   CUfunction function = nullptr;
   std::uint64_t counter = 0;

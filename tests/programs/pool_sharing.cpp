@@ -15,14 +15,6 @@ struct Message {
   CUmemPoolPtrExportData pointer;
 };
 
-#define MUST(call)                                                                              \
-  do {                                                                                          \
-    if (const CUresult r = (call); r != CUDA_SUCCESS) {                                         \
-      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, d.name_of(r).c_str()); \
-      return 1;                                                                                 \
-    }                                                                                           \
-  } while (false)
-
 constexpr std::uint32_t kStart = 1000;
 
 int child(int in, pid_t parent) {
