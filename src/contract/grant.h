@@ -55,12 +55,15 @@ struct alignas(64) GrantDevice {
   std::atomic<std::uint32_t> settled;                 // last ClaimProcessDevice::settle_request answered, futex word
   std::uint32_t device_index;                         // ordinal of the device in the hypervisor's node
   // Readings of the driver's account: how many were begun and which was the last to be published. What it showed for
-  // this tenant is the one figure of its memory that no process of the tenant can write; 0 = not known.
+  // this tenant is the one figure of its memory that no process of the tenant can write; 0 = it cannot be told. Until
+  // reading_done has moved from 0 nothing was read.
   std::atomic<std::uint32_t> reading_begun;
   std::atomic<std::uint32_t> reading_done;
   std::atomic<std::uint64_t> observed_bytes;  // of the reading `reading_done`, at least 1 when it is known
-  std::atomic<std::uint32_t> turn;  // slot + 1 of the one who may take all that is left, till the next reading
-  std::byte reserved[20];
+  std::atomic<std::uint32_t> turn;          // slot + 1 of the one who may take all that is left, till the next reading
+  std::atomic<std::uint32_t> reading_list;  // process_sequence of the list that the reading was published with
+  std::atomic<std::uint32_t> reading_mark;  // written before these, reading_done after: equal when they go together
+  std::byte reserved[12];
 };
 static_assert(sizeof(GrantDevice) == 192 && std::atomic<std::uint64_t>::is_always_lock_free);
 

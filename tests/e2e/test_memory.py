@@ -2,6 +2,8 @@
 import json
 import sys
 
+import pytest
+
 from conftest import BUILD, GIB, MIB, TENANT, until
 
 
@@ -84,11 +86,23 @@ def slices(machine):
     return machine.shown("ps")["slices"]
 
 
-def test_processes_that_falsify_each_others_accounts_get_little_beyond_the_limit(machine):
+@pytest.mark.parametrize("mode", ["wipe", "free", "mute", "server"])
+def test_processes_that_falsify_each_others_accounts_get_little_beyond_the_limit(machine, mode):
     """The claim page is theirs to write; what the driver showed, and what each holds itself, is not."""
     machine.hypervisor()
     done = machine.cli("run", "--vram", "4Gi", "--compute", "50%", "--", BUILD / "programs/forge_ledger",
-                       "/run/tensor-fusion/slice/claim", 4 * GIB)
+                       "/run/tensor-fusion/slice/claim", 4 * GIB, "--mode", mode)
     said = json.loads(done[0].splitlines()[-1])
     assert said["most_bytes"] > GIB, "the attack got somewhere"
     assert said["beyond_bytes"] <= 4 * GIB // 16, said
+
+
+def test_many_processes_that_contend_well_below_the_limit_are_never_refused(machine):
+    """They ask for more than their part all the time, so that each waits for its turn."""
+    machine.hypervisor()
+    done = machine.cli("run", "--vram", "64Gi", "--compute", "50%", "--", BUILD / "programs/forge_ledger",
+                       "/run/tensor-fusion/slice/claim", 64 * GIB, "--processes", "64", "--mode", "honest")
+    said = json.loads(done[0].splitlines()[-1])
+    assert said["taken"] >= 64
+    assert said["refused"] == 0, said
+    assert said["longest_ms"] < 15_000, said

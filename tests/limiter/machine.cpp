@@ -27,7 +27,7 @@ LimitedMachine::LimitedMachine(std::uint64_t limit_bytes, const std::string& des
   for (unsigned card = 0; card < cards; ++card)
     granted.push_back({machine_->device(card).uuid, limit_bytes, overhead_, true, 10000});
   slice_ = std::make_unique<TestSlice>(granted);
-  slice_->start_hypervisor();
+  slice_->start_hypervisor([this](std::uint32_t card) { return tenants_real_bytes(card); });
 }
 LimitedMachine::~LimitedMachine() {
   slice_.reset();
@@ -45,10 +45,11 @@ sim::device::MemoryInfo LimitedMachine::memory() const {
   machine_->reap();
   return sim::device::memory_info(*machine_, machine_->engines_of(0).front().memory_domain);
 }
-std::uint64_t LimitedMachine::tenants_real_bytes() const {
+std::uint64_t LimitedMachine::tenants_real_bytes(unsigned card) const {
   machine_->reap();
   std::uint64_t bytes = 0;
-  for (const auto& process : sim::device::memory_by_process(*machine_, machine_->engines_of(0).front().memory_domain))
+  for (const auto& process :
+       sim::device::memory_by_process(*machine_, machine_->engines_of(card).front().memory_domain))
     bytes += process.used_bytes;
   return bytes;
 }

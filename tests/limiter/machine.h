@@ -24,8 +24,8 @@ class LimitedMachine {
   std::string bus(unsigned card) const;  // its PCI address
   guest::limiter::testing::TestSlice& slice() { return *slice_; }
   std::uint64_t ledger() const { return slice_->claim().devices[0].used_bytes.load(); }
-  sim::device::MemoryInfo memory() const;    // of the first card, dead processes reaped
-  std::uint64_t tenants_real_bytes() const;  // over all processes, as NVML would add them up
+  sim::device::MemoryInfo memory() const;                     // of the first card, dead processes reaped
+  std::uint64_t tenants_real_bytes(unsigned card = 0) const;  // over all processes, as NVML would add them up
   void reset_peak();
   guest::limiter::testing::Job tenant(std::vector<std::string> arguments, bool limited = true) const;
 

@@ -62,6 +62,39 @@ TEST(Hypervisor, answers_a_settle_request_by_reading_the_driver) {
   }
 }
 
+// Its readings are everybody's time. That it is answered all the same stands above.
+TEST(Hypervisor, reads_for_a_tenant_that_asks_without_end_a_few_times_at_once_and_then_seldom) {
+  TestDaemon daemon;
+  daemon.options.measure_ms = daemon.options.measure_idle_ms = 3'600'000;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess process(slice.reply.slice_directory, 0);
+  ASSERT_TRUE(slice.start(process.pid()));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  const contract::GrantDevice& row = slice.granted().devices[0];
+  const std::uint32_t before = row.reading_begun.load();
+  const std::uint64_t begin = system::monotonic_ns();
+  while (system::monotonic_ns() - begin < 600'000'000) {
+    const std::uint32_t settled = row.settled.load();
+    slice.claimed().processes[process.slot()].devices[0].settle_request.fetch_add(1);
+    slice.ring();
+    ASSERT_TRUE(eventually([&] { return row.settled.load() != settled; }));
+  }
+  const std::uint64_t took_ms = (system::monotonic_ns() - begin) / 1'000'000;
+  EXPECT_LE(row.reading_begun.load() - before, 20 + took_ms / 20);
+}
+
+// Any process may give itself the name of a server that works for many; it is held to what it holds all the same.
+TEST(Hypervisor, counts_a_tenants_process_that_is_called_like_a_shared_server_as_the_tenants) {
+  TestDaemon daemon(1);
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child server("nvidia-cuda-mps-server");
+  ASSERT_TRUE(slice.start(server.pid));
+  daemon.world("process " + std::to_string(server.pid) + " GPU-0000 " + std::to_string(600 << 20) + " 90\n");
+  EXPECT_TRUE(eventually([&] { return slice.granted().devices[0].observed_bytes.load() == 600u << 20; }));
+}
+
 TEST(Hypervisor, finds_processes_that_use_a_gpu_without_a_limiter) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());

@@ -18,6 +18,8 @@ namespace {
 constexpr std::uint64_t kUnlimitedForNs =
     800'000'000;  // a limiter has registered long before its first allocation is this old
 constexpr std::uint64_t kBetweenSettlesNs = 2'000'000;
+constexpr std::uint64_t kTenantSettleNs = 20'000'000;  // of one tenant, after the first
+constexpr std::uint64_t kSettlesAheadNs = 16 * kTenantSettleNs;
 constexpr double kNever = -1;
 
 pid_t pid_of(const ProcessInformation& process) {
@@ -87,26 +89,33 @@ Meter::Before Meter::begin_with(const Tenant& tenant) const {
   return before;
 }
 
-void Meter::settle(Tenant& tenant) {
+bool Meter::asks(const Tenant& tenant) {
   const contract::ClaimPage& page = tenant.pages.claim();
-  for (const LiveProcess& process : tenant.processes) {
-    if (process.dead) continue;
-    for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
-      if (page.processes[process.slot].devices[row].settle_request.load(std::memory_order_acquire) ==
+  for (const LiveProcess& process : tenant.processes)
+    for (std::uint32_t row = 0; !process.dead && row < tenant.record.devices.size(); ++row)
+      if (page.processes[process.slot].devices[row].settle_request.load(std::memory_order_acquire) !=
           process.settle_seen[row])
-        continue;
-      // However fast a tenant asks: its readings are everybody's time.
-      const std::uint64_t now = system::monotonic_ns(), since = now - begun_ns_;
-      if (since >= kBetweenSettlesNs) return read_now();
-      if (settle_later_) return;
-      settle_later_ = true;
-      loop_.after(kBetweenSettlesNs - since, [this] {
-        settle_later_ = false;
-        read_now();
-      });
-      return;
-    }
+        return true;
+  return false;
+}
+
+// However fast a tenant asks: its readings are everybody's time. The first few come at once.
+void Meter::settle(Tenant& tenant) {
+  if (again_ || !asks(tenant)) return;
+  const std::uint64_t now = system::monotonic_ns();
+  const std::uint64_t due =
+      std::max(begun_ns_ + kBetweenSettlesNs,
+               tenant.settles_paid_ns > kSettlesAheadNs ? tenant.settles_paid_ns - kSettlesAheadNs : 0);
+  if (due <= now) {
+    tenant.settles_paid_ns = std::max(tenant.settles_paid_ns, now) + kTenantSettleNs;
+    return read_now();
   }
+  if (settle_at_ns_ > now && settle_at_ns_ <= due) return;
+  settle_at_ns_ = due;
+  loop_.after(due - now, [this] {
+    settle_at_ns_ = 0;
+    for (Tenant* each : tenants_.all()) settle(*each);
+  });
 }
 
 void Meter::read_periodically(std::uint64_t now_ns) {
@@ -144,11 +153,12 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
     const std::string uuid = uuid_of(process);
     observed_[pid][uuid] += process.memoryUsedBytes;
     const auto stat = system::process_stat(pid);
-    if (!stat || is_shared_server(*stat)) {
+    Tenant* owner = stat ? tenants_.owner_of(pid) : nullptr;
+    // A server in a tenant is the tenant's: any process may take the name.
+    if (!stat || (!owner && is_shared_server(*stat))) {
       shared[uuid] += process.memoryUsedBytes;
       continue;
     }
-    Tenant* owner = tenants_.owner_of(pid);
     const bool limited = owner && tenants_.live_process(*owner, pid);
     if (!limited)
       unlimited.push_back({pid, uuid, system::process_command(pid), owner ? owner->record.name : "",
@@ -241,16 +251,20 @@ void Meter::publish(Tenant& tenant, const Before& before) {
     const Device* device = devices_.find(tenant.record.devices[row].uuid);
     const bool seen = usage.observed_bytes != 0 || (device && device->shared_bytes == 0);
     contract::GrantDevice& grant = tenant.pages.grant().devices[row];
-    grant.observed_bytes.store(seen ? std::max<std::uint64_t>(usage.observed_bytes, 1) : 0, std::memory_order_relaxed);
-    grant.turn.store(usage.turn.name, std::memory_order_relaxed);
-    grant.reading_done.store(grant.reading_begun.load(std::memory_order_relaxed), std::memory_order_release);
+    const std::uint32_t reading = grant.reading_begun.load(std::memory_order_relaxed);
+    grant.reading_mark.store(reading, std::memory_order_relaxed);
+    grant.observed_bytes.store(seen ? std::max<std::uint64_t>(usage.observed_bytes, 1) : 0, std::memory_order_release);
+    grant.turn.store(usage.turn.name, std::memory_order_release);
+    grant.reading_list.store(tenant.pages.grant().process_sequence.load(std::memory_order_relaxed),
+                             std::memory_order_release);
+    grant.reading_done.store(reading, std::memory_order_release);
   }
 }
 
 // One of those that asked may take all that is left. It keeps its turn until the driver shows that it has taken
 // something (or it does not, for a while): given to another in between, the same memory would be had twice.
 void Meter::give_turn(Tenant& tenant, const Before& before, std::uint32_t row) {
-  constexpr std::uint64_t kTurnNs = 50'000'000;
+  constexpr std::uint64_t kTurnNs = 20'000'000;
   Turn& turn = tenant.usage[row].turn;
   const std::string& uuid = tenant.record.devices[row].uuid;
   const auto shown = [&](pid_t pid) -> std::uint64_t {

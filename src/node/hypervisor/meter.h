@@ -49,6 +49,7 @@ class Meter {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> settle;  // slot, row -> request
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> ledger;  // slot, row -> bytes
   };
+  static bool asks(const Tenant& tenant);
   void begin();
   void finish(const std::vector<ProcessInformation>& processes);
   Before begin_with(const Tenant& tenant) const;
@@ -72,7 +73,7 @@ class Meter {
   bool reading_ = false;
   bool again_ = false;
   bool periodic_ = false;
-  bool settle_later_ = false;
+  std::uint64_t settle_at_ns_ = 0;  // the next look at who asks; 0: none is due
   bool look_again_ = false;
   std::uint64_t begun_ns_ = 0;
   std::map<std::string, Before> before_;  // by tenant id

@@ -62,6 +62,7 @@ struct Tenant {
   bool removed = false;
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
   LockWatch locks;
+  std::uint64_t settles_paid_ns = 0;  // until when readings on its request are paid for
   MapReader maps;
   std::vector<LiveProcess> processes;
   std::vector<TenantUsage> usage;

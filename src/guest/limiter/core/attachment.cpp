@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include <new>
+
 #include "guest/limiter/core/driver.h"
 #include "guest/limiter/core/elf.h"
 #include "guest/limiter/core/fault.h"
@@ -81,7 +83,7 @@ Attachment* register_now() {
   }
   auto* made = static_cast<Attachment*>(os::map_memory(sizeof(Attachment)));
   if (made == nullptr) return nullptr;
-  made->ledger = Ledger(&claim, slot, space);
+  new (&made->ledger) Ledger(&claim, slot, space);
   made->ledger.set_ask(&ask_for_reading, pid);
   made->process = &claim.processes[slot];
   made->process->limiter_version.store(kLimiterVersion, kRelaxed);
@@ -199,25 +201,30 @@ Device* device_of(CUdevice ordinal) {
   return &attached->devices[attached->by_ordinal[ordinal]];
 }
 
+// A request may get lost (the page it stands in is the tenant's), but the account is read every second all the same.
+// Who waited for longer than that and saw nothing is not answered: it asks no more until a reading is published again.
 bool ask_for_reading(const Device& device) {
-  constexpr std::uint64_t kPatienceNs = 500'000'000;  // the hypervisor looks for itself, too, when a bell is not heard
-  constexpr std::uint64_t kDeafNs = 5'000'000'000;    // nobody answered: not every allocation shall wait for that
-  static std::atomic<std::uint64_t> deaf_until{0};
-  const std::uint64_t began = os::monotonic_ns();
-  if (hypervisor_away() || began < deaf_until.load(kRelaxed)) return false;
+  constexpr std::uint64_t kPatienceNs = 2'500'000'000;
+  constexpr std::uint64_t kDeaf = std::uint64_t{1} << 32;
+  static std::atomic<std::uint64_t> deaf_at[contract::kMaxDevices];  // the reading after which nobody answered
+  if (hypervisor_away()) return false;
   const contract::GrantDevice& grant = *device.grant;
+  const std::uint32_t done = grant.reading_done.load(std::memory_order_acquire);
+  if (deaf_at[device.index].load(kRelaxed) == (kDeaf | done)) return false;
+  const std::uint64_t end = os::monotonic_ns() + kPatienceNs;
   const std::uint32_t begun = grant.reading_begun.load(std::memory_order_acquire);
   device.mine->settle_request.fetch_add(1, std::memory_order_release);
   ring(g_shared.slice);
   for (;;) {
+    constexpr std::uint64_t kLookNs = 100'000'000;  // nobody is woken for a request that was lost
     const std::uint32_t settled = grant.settled.load(std::memory_order_acquire);
     if (static_cast<std::int32_t>(grant.reading_done.load(std::memory_order_acquire) - begun) > 0) return true;
-    const std::uint64_t now = os::monotonic_ns();
-    if (now >= began + kPatienceNs) break;
-    os::futex_wait(&grant.settled, settled, began + kPatienceNs - now, true);
+    if (hypervisor_away()) return false;
+    if (os::monotonic_ns() >= end) break;
+    os::futex_wait(&grant.settled, settled, kLookNs, true);
   }
-  say("the hypervisor did not read the driver's account in time; for a while the ledger alone decides");
-  deaf_until.store(os::monotonic_ns() + kDeafNs, kRelaxed);
+  say("the hypervisor did not read the driver's account in time; until it does the ledger alone decides");
+  deaf_at[device.index].store(kDeaf | done, kRelaxed);
   return false;
 }
 

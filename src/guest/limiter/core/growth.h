@@ -22,19 +22,22 @@ class Growth {
                 std::uint64_t bytes, std::uint32_t me, std::uint32_t pid, bool fresh);
 
   void before_change(const contract::GrantDevice& grant, std::uint64_t own);  // of what this process holds
-  void after_change(const contract::GrantDevice& grant, std::uint64_t own);
+  void after_change(std::uint64_t own);
 
  private:
-  // The most this process held from when a reading was begun until it was published.
+  // The least and the most this process held while a reading was under way: the driver showed something in between.
   struct Window {
-    std::uint32_t reading = 0;
+    std::uint64_t lowest = 0;
     std::uint64_t highest = 0;
   };
-  std::uint64_t highest_at(std::uint32_t reading, std::uint64_t own) const;
-  bool listed(const contract::GrantPage& page, std::uint32_t pid);
+  std::uint32_t processes_of(const contract::GrantPage& page, std::uint32_t list, std::uint32_t pid);
 
-  Window now_, last_;
-  std::uint32_t listed_at_ = 1;  // process_sequence at which this process was found listed; odd: never
+  std::uint32_t done_ = 0;   // the reading that was published last, when last looked
+  std::uint32_t begun_ = 0;  // and begun last
+  Window shown_;             // of done_
+  Window open_;              // since the first that was begun after it: one that fails leaves the next with a wider one
+  std::uint32_t list_ = 1;   // the last list found to name this process; odd: none
+  std::uint32_t listed_ = 0;  // how many it names
 };
 
 }  // namespace tensor_fusion::guest::limiter

@@ -26,8 +26,10 @@ class GrowthTest : public ::testing::Test {
   }
   void begin() { ++grant().reading_begun; }
   void done(std::uint64_t observed, std::uint32_t turn = 0) {
+    grant().reading_mark = grant().reading_begun.load();
     grant().observed_bytes = observed;
     grant().turn = turn;
+    grant().reading_list = page->process_sequence.load();
     grant().reading_done = grant().reading_begun.load();
   }
   // What a process of slot 0 and pid 10 that holds `own` is told.
@@ -37,14 +39,19 @@ class GrowthTest : public ::testing::Test {
   void hold(std::uint64_t bytes) {
     growth.before_change(grant(), own);
     own = bytes;
-    growth.after_change(grant(), own);
+    growth.after_change(own);
   }
   std::unique_ptr<contract::GrantPage> page = std::make_unique<contract::GrantPage>();
   Growth growth;
   std::uint64_t own = 0;
 };
 
-TEST_F(GrowthTest, says_nothing_before_the_driver_was_read) { EXPECT_EQ(asked(5000), Verdict::fits); }
+TEST_F(GrowthTest, asks_until_the_driver_was_read_and_says_nothing_where_it_cannot_tell) {
+  EXPECT_EQ(asked(1), Verdict::unsure);
+  begin();
+  done(0);
+  EXPECT_EQ(asked(5000), Verdict::fits);
+}
 
 TEST_F(GrowthTest, one_process_takes_what_was_left_and_what_it_gave_back_since) {
   hold(1000);
@@ -58,15 +65,77 @@ TEST_F(GrowthTest, one_process_takes_what_was_left_and_what_it_gave_back_since) 
   EXPECT_EQ(asked(1301, true), Verdict::full);
 }
 
-TEST_F(GrowthTest, counts_what_was_held_at_any_moment_of_the_reading) {
+TEST_F(GrowthTest, trusts_only_what_was_held_all_through_the_reading) {
   begin();
   hold(800);  // the driver may have been read before or after
-  done(0);
+  done(1);
+  EXPECT_EQ(asked(799), Verdict::fits) << "1599 are left, and 800 of them may be held already";
+  EXPECT_EQ(asked(800), Verdict::unsure);
+  EXPECT_EQ(asked(800, true), Verdict::unsure) << "the driver may have shown others";
+  EXPECT_EQ(asked(1600, true), Verdict::full) << "whatever it has shown";
   begin();
-  hold(100);
-  done(100);
-  EXPECT_EQ(asked(1600), Verdict::fits) << "800 may be what the driver still showed";
-  EXPECT_EQ(asked(2201, true), Verdict::full);
+  done(800);
+  EXPECT_EQ(asked(800), Verdict::fits);
+  EXPECT_EQ(asked(801, true), Verdict::full);
+}
+
+// Freed before the driver is asked and taken again after, it was not among what the driver showed.
+TEST_F(GrowthTest, does_not_hand_out_again_what_was_freed_while_the_driver_was_read) {
+  hold(1600);
+  begin();
+  done(1600);
+  begin();
+  hold(0);
+  hold(1600);  // and here no reading has said that there is room
+  hold(0);
+  done(1);
+  EXPECT_EQ(asked(1600), Verdict::unsure);
+  EXPECT_EQ(asked(1599), Verdict::fits);
+  begin();
+  done(1000);  // of others, who took their part
+  EXPECT_EQ(asked(601, true), Verdict::full);
+}
+
+TEST_F(GrowthTest, gives_nothing_for_readings_that_fail) {
+  begin();
+  done(1);
+  hold(1500);
+  for (int i = 0; i < 5; ++i) {
+    begin();  // and never published
+    EXPECT_EQ(asked(200, true), Verdict::full);
+    EXPECT_EQ(asked(90), Verdict::fits) << "what the last one left";
+  }
+  hold(1000);
+  begin();
+  done(1000);
+  EXPECT_EQ(asked(600), Verdict::fits) << "begun since the last change";
+  EXPECT_EQ(asked(601, true), Verdict::full);
+}
+
+TEST_F(GrowthTest, asks_while_a_reading_is_being_published) {
+  begin();
+  done(600);
+  begin();
+  grant().reading_mark = grant().reading_begun.load();
+  grant().observed_bytes = 1;
+  EXPECT_EQ(asked(1, true), Verdict::unsure) << "the figure of one reading, the number of another";
+}
+
+TEST_F(GrowthTest, counts_among_no_list_that_is_being_written) {
+  page->process_sequence = 1;  // the first: it names this process already, but not yet the others
+  begin();
+  done(600);
+  EXPECT_EQ(asked(1), Verdict::unsure);
+  page->process_sequence = 2;
+  EXPECT_EQ(asked(1), Verdict::unsure) << "the reading was published with another list";
+  begin();
+  done(600);
+  EXPECT_EQ(asked(1000), Verdict::fits);
+  list({10, 11});
+  EXPECT_EQ(asked(1000), Verdict::fits) << "the other has no part in this reading";
+  begin();
+  done(600);
+  EXPECT_EQ(asked(501), Verdict::unsure);
 }
 
 TEST_F(GrowthTest, several_take_their_part_and_ask_for_more) {
@@ -79,6 +148,7 @@ TEST_F(GrowthTest, several_take_their_part_and_ask_for_more) {
   begin();
   done(600, 1);
   EXPECT_EQ(asked(1000, true), Verdict::fits) << "its turn";
+  EXPECT_EQ(asked(1000), Verdict::fits) << "till the next reading: not every piece asks anew";
   begin();
   done(600, 2);
   EXPECT_EQ(asked(1000, true), Verdict::unsure) << "the other's";
@@ -92,6 +162,9 @@ TEST_F(GrowthTest, one_that_the_hypervisor_has_not_listed_asks_first) {
   done(600);
   EXPECT_EQ(asked(1), Verdict::unsure);
   list({10, 11});
+  EXPECT_EQ(asked(1), Verdict::unsure);
+  begin();
+  done(600);
   EXPECT_EQ(asked(1), Verdict::fits);
 }
 
@@ -105,6 +178,7 @@ TEST_F(GrowthTest, holds_a_ledger_whose_page_is_wiped_by_others) {
       [](const Device& asking) {
         auto& row = const_cast<contract::GrantDevice&>(*asking.grant);
         ++row.reading_begun;
+        row.reading_mark = row.reading_begun.load();
         row.observed_bytes = shown;
         row.reading_done = row.reading_begun.load();
         return true;

@@ -16,8 +16,9 @@ using contract::kMaxProcesses;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kSpins = 200;
-constexpr std::uint64_t kCheckPeriodNs = 5'000'000;       // how long to wait before asking whether the holder lives
-constexpr std::uint64_t kTurnPatienceNs = 2'000'000'000;  // for a turn among many who want all that is left
+constexpr std::uint64_t kCheckPeriodNs = 5'000'000;  // how long to wait before asking whether the holder lives
+// For a turn among many who want more than their part: as many as have slots, at the pace of readings.
+constexpr std::uint64_t kTurnPatienceNs = 15'000'000'000;
 constexpr std::uint64_t kTurnPauseNs = 2'000'000;
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;  // a live holder (stopped, or forged) loses the lock after this
 
@@ -112,21 +113,35 @@ std::uint64_t Ledger::sum(std::uint32_t device) const {
 }
 
 bool Ledger::reserve(const Device& device, std::uint64_t bytes) {
-  Growth::Verdict verdict = try_reserve(device, bytes, false, ask_ == nullptr);
+  const Growth::Verdict verdict = try_reserve(device, bytes, {.believe = ask_ == nullptr});
   if (__builtin_expect(verdict != Growth::Verdict::unsure, 1)) return verdict == Growth::Verdict::fits;
-  // Each round is a reading, and one of those who ask gets its turn; with nobody to ask the ledger decides, as always.
-  const std::uint64_t end = os::monotonic_ns() + kTurnPatienceNs;
-  const std::uint32_t word = 0;
-  for (;;) {
-    const bool fresh = ask_(device);
-    verdict = try_reserve(device, bytes, fresh, !fresh);
-    if (verdict != Growth::Verdict::unsure) return verdict == Growth::Verdict::fits;
-    if (os::monotonic_ns() >= end) return false;
-    os::futex_wait(&word, 0, kTurnPauseNs, false);
-  }
+  return ask_and_reserve(device, bytes);
 }
 
-Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, bool fresh, bool believe) {
+// One thread asks at a time, and till it is answered the process does not grow elsewhere: what the driver shows of it
+// then lies between two figures that are soon the same. With nobody to ask the ledger decides, as always.
+bool Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
+  Guard guard(asks_[device.index]);
+  std::atomic<std::uint32_t>& asking = asking_[device.index];
+  asking.store(1, kRelaxed);
+  const std::uint64_t end = os::monotonic_ns() + kTurnPatienceNs;
+  const std::uint32_t word = 0;
+  Try way{.asker = true};
+  Growth::Verdict verdict;
+  while ((verdict = try_reserve(device, bytes, way)) == Growth::Verdict::unsure) {
+    if (os::monotonic_ns() >= end) {
+      device.claim->refused.fetch_add(1, kRelaxed);
+      break;
+    }
+    if (way.fresh) os::futex_wait(&word, 0, kTurnPauseNs, false);  // somebody else's turn
+    way.fresh = ask_(device);
+    way.believe = !way.fresh;
+  }
+  asking.store(0, kRelaxed);
+  return verdict == Growth::Verdict::fits;
+}
+
+Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, const Try& way) {
   const contract::GrantDevice& grant = *device.grant;
   ClaimDevice& total = *device.claim;
   LedgerLock lock(*this, device.index);
@@ -146,14 +161,15 @@ Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, b
     return Growth::Verdict::full;
   }
   Growth& growth = growth_[device.index];
-  if (!believe) {
-    const Growth::Verdict verdict = growth.judge(grant, *device.grant_page, own, bytes, slot_ + 1, pid_, fresh);
+  if (!way.asker && asking_[device.index].load(kRelaxed) != 0) return Growth::Verdict::unsure;
+  if (!way.believe) {
+    const Growth::Verdict verdict = growth.judge(grant, *device.grant_page, own, bytes, slot_ + 1, pid_, way.fresh);
     if (verdict == Growth::Verdict::full) total.refused.fetch_add(1, kRelaxed);
     if (verdict != Growth::Verdict::fits) return verdict;
   }
   growth.before_change(grant, own);
   held(device).store(own + bytes, kRelaxed);
-  growth.after_change(grant, own + bytes);
+  growth.after_change(own + bytes);
   total.changes.fetch_add(1, kRelaxed);
   device.mine->ledger_bytes.fetch_add(bytes, kRelaxed);
   fault(FaultPoint::ledger_half);
@@ -166,7 +182,7 @@ Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, b
 void Ledger::change_held(const Device& device, std::uint64_t bytes) {
   growth_[device.index].before_change(*device.grant, held(device).load(kRelaxed));
   held(device).store(bytes, kRelaxed);
-  growth_[device.index].after_change(*device.grant, bytes);
+  growth_[device.index].after_change(bytes);
 }
 
 void Ledger::charge(const Device& device, std::uint64_t bytes) {

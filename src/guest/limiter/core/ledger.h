@@ -9,6 +9,7 @@
 #include "contract/claim.h"
 #include "guest/limiter/core/device.h"
 #include "guest/limiter/core/growth.h"
+#include "guest/limiter/core/mutex.h"
 
 namespace tensor_fusion::guest::limiter {
 
@@ -52,7 +53,13 @@ class Ledger {
  private:
   friend class LedgerLock;
   bool holder_is_dead(std::uint32_t word) const;
-  Growth::Verdict try_reserve(const Device& device, std::uint64_t bytes, bool fresh, bool believe);
+  struct Try {
+    bool fresh = false;    // the last reading began after the request did
+    bool believe = false;  // the page: there is nobody to ask
+    bool asker = false;
+  };
+  Growth::Verdict try_reserve(const Device& device, std::uint64_t bytes, const Try& way);
+  bool ask_and_reserve(const Device& device, std::uint64_t bytes);
   std::uint64_t sum(std::uint32_t device) const;
   void change_held(const Device& device, std::uint64_t bytes);
   void recount();  // every device's total from the slots
@@ -64,6 +71,8 @@ class Ledger {
   // What this process holds, out of reach of whoever else writes the page: it never passes the limit by a forged one.
   std::uint64_t held_[contract::kMaxDevices] = {};
   Growth growth_[contract::kMaxDevices];
+  Mutex asks_[contract::kMaxDevices];
+  std::atomic<std::uint32_t> asking_[contract::kMaxDevices] = {};  // a thread of this process waits for an answer
   Ask ask_ = nullptr;
   std::uint32_t pid_ = 0;
 };

@@ -1,8 +1,10 @@
 // What the limiter adds to a call: instructions counted by callgrind (two lengths of the same run, so that start-up
 // cancels out, with and without the limiter), nanoseconds of CPU beside them, and what eight threads cost each other.
+// Exit 1 when a bar is missed, which is named.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "guest/limiter/testing/bench.h"
 
@@ -61,6 +63,12 @@ OneAndEight least_of_both(const BenchDriver& driver, const TestSlice* slice) {
   return best;
 }
 
+bool holds(const char* bar, double figure, double most) {
+  if (figure <= most) return true;
+  std::fprintf(stderr, "missed: %s is %.2f, may be %.2f\n", bar, figure, most);
+  return false;
+}
+
 }  // namespace
 
 int main() {
@@ -107,5 +115,11 @@ int main() {
       "bench limiter: launch_unlimited_instructions=%.0f launch_limited_instructions=%.0f alloc_free_instructions=%.0f "
       "threads8_ratio=%.2f\n",
       unlimited - plain, limited - plain, alloc - plain_alloc, gated_cpu.eight / gated_cpu.one);
-  return 0;
+  const bool held[] = {
+      holds("launch_unlimited_instructions", unlimited - plain, 120),
+      holds("launch_limited_instructions", limited - plain, 400),
+      holds("alloc_free_instructions", alloc - plain_alloc, 1500),
+      holds("threads8_ratio", gated_cpu.eight / gated_cpu.one, 1.2),
+  };
+  return std::all_of(std::begin(held), std::end(held), [](bool one) { return one; }) ? 0 : 1;
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -72,8 +73,9 @@ TestSlice::~TestSlice() {
   std::filesystem::remove_all(directory_);
 }
 
-void TestSlice::start_hypervisor() {
+void TestSlice::start_hypervisor(Account account) {
   stop_ = false;
+  account_ = std::move(account);
   thread_ = std::thread([this] { run(); });
 }
 void TestSlice::stop_hypervisor() {
@@ -89,20 +91,65 @@ void TestSlice::run() {
     char bytes[64];
     while (read(bell, bytes, sizeof bytes) > 0) {
     }
+    const std::uint32_t list = grant_->process_sequence.load();
+    list_processes();
     for (std::uint32_t i = 0; i < grant_->device_count; ++i) {
       contract::GrantDevice& device = grant_->devices[i];
       std::uint32_t asked = 0;
       for (std::uint32_t slot = 0; slot < claim_->process_high && slot < contract::kMaxProcesses; ++slot)
         asked += claim_->processes[slot].devices[i].settle_request.load();
-      if (device.settled.exchange(asked) != asked) os::futex_wake(&device.settled, 1 << 20, true);
+      if (device.settled.load() != asked || device.reading_done.load() == 0 ||
+          grant_->process_sequence.load() != list) {
+        read_account(i);
+        device.settled.store(asked);
+        os::futex_wake(&device.settled, 1 << 20, true);
+      }
       if ((device.gate.load() & contract::kGateAdmitted) == 0) {
         device.gate.fetch_or(contract::kGateAdmitted | contract::kGateKnown);
         os::futex_wake(&device.gate, 1 << 20, true);
       }
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the period of this stand-in, not a wait for anything
+    pollfd ring{bell, POLLIN, 0};
+    poll(&ring, 1, 5);  // the period of this stand-in when nobody rings
   }
   close(bell);
+}
+
+void TestSlice::list_processes() {
+  std::vector<std::uint32_t> pids;
+  for (std::uint32_t slot = 0; slot < claim_->process_high && slot < contract::kMaxProcesses; ++slot)
+    if (claim_->processes[slot].state.load() == contract::kSlotLive) pids.push_back(claim_->processes[slot].pid.load());
+  bool same = grant_->process_count.load() == pids.size();
+  for (std::size_t i = 0; same && i < pids.size(); ++i) same = grant_->processes[i].tenant_pid.load() == pids[i];
+  if (same) return;
+  grant_->process_sequence.fetch_add(1);
+  for (std::size_t i = 0; i < pids.size(); ++i) {
+    grant_->processes[i].host_pid.store(pids[i]);
+    grant_->processes[i].tenant_pid.store(pids[i]);
+  }
+  grant_->process_count.store(static_cast<std::uint32_t>(pids.size()));
+  grant_->process_sequence.fetch_add(1);
+}
+
+// As the hypervisor does it, but for the turn: whoever comes next gets it at every reading.
+void TestSlice::read_account(std::uint32_t row) {
+  contract::GrantDevice& device = grant_->devices[row];
+  const std::uint32_t reading = device.reading_begun.fetch_add(1) + 1;
+  const std::uint64_t shown = account_ ? account_(row) : claim_->devices[row].used_bytes.load();
+  device.reading_mark.store(reading);
+  device.observed_bytes.store(shown == 0 ? 1 : shown);
+  const std::uint32_t high = std::min<std::uint32_t>(claim_->process_high.load(), contract::kMaxProcesses);
+  std::uint32_t turn = 0;
+  for (std::uint32_t step = 0; step < high && turn == 0; ++step) {
+    const std::uint32_t slot = (last_turn_[row] + step) % high;
+    const std::uint32_t asked = claim_->processes[slot].devices[row].settle_request.load();
+    if (asked == seen_[slot][row] || claim_->processes[slot].state.load() != contract::kSlotLive) continue;
+    seen_[slot][row] = asked;
+    turn = last_turn_[row] = slot + 1;
+  }
+  device.turn.store(turn);
+  device.reading_list.store(grant_->process_sequence.load());
+  device.reading_done.store(reading);
 }
 
 void TestSlice::reap() {

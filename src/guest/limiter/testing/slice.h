@@ -1,8 +1,10 @@
 #pragma once
 // A slice for tests and benchmarks: a directory with grant, claim and bell, and a small stand-in for the hypervisor
-// that keeps the heartbeat going and returns the slots of processes that have ended. Not part of the library.
+// that keeps the heartbeat going, publishes readings of the driver's account and returns the slots of processes that
+// have ended. Not part of the library.
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,14 +33,21 @@ class TestSlice {
   contract::GrantPage& grant() { return *grant_; }
   contract::ClaimPage& claim() { return *claim_; }
 
-  void start_hypervisor();  // heartbeat, admission and reaping, in a thread
+  // What the driver shows of the tenant on the device of a row. Where there is no other account it is the ledger's own.
+  using Account = std::function<std::uint64_t(std::uint32_t row)>;
+  void start_hypervisor(Account account = {});  // heartbeat, admission, readings and reaping, in a thread
   void stop_hypervisor();
   std::uint64_t reap_ms() const { return worst_reap_ms_; }  // longest time between a death and its slot being free
 
  private:
   void run();
   void reap();
+  void list_processes();
+  void read_account(std::uint32_t row);
   std::string directory_;
+  Account account_;
+  std::uint32_t last_turn_[contract::kMaxDevices] = {};
+  std::uint32_t seen_[contract::kMaxProcesses][contract::kMaxDevices] = {};  // settle requests that had their turn
   contract::GrantPage* grant_ = nullptr;
   contract::ClaimPage* claim_ = nullptr;
   std::thread thread_;
