@@ -165,6 +165,46 @@ TEST(ShareLoop, wakes_for_many_devices_a_little_late_and_for_one_in_time) {
   }
 }
 
+// The same tenants on the same terms, driven at the same moments, on one device and on each of six: how much later the
+// loop of six says that it is due is what a gate may be late by.
+TEST(ShareLoop, is_no_later_than_a_queue_hides_for_one_device_and_no_later_than_a_stay_bears_for_many) {
+  std::vector<std::unique_ptr<FakeTenant>> tenants;
+  ShareLoop one, six;
+  for (std::uint32_t i = 0; i < 14; ++i) {
+    tenants.push_back(std::make_unique<FakeTenant>());
+    ShareLoop& loop = i < 2 ? one : six;
+    loop.add_tenant(i, tenants.back()->tenant(i % 2 == 0 ? 3000 : 6000, i % 2 == 0 ? 3000 : 6000, i / 2));
+    tenants.back()->block();
+  }
+  std::uint64_t now = system::monotonic_ns() + kMs, due = now, shut_late = 0, open_late = 0;
+  for (const std::uint64_t end = now + 500 * kMs; now < end;) {
+    // One device is decided when it asks to be: nothing is due before the loop says so (but what may be done together).
+    if (due > now + 60'000) {
+      const std::uint64_t passes = one.passes();
+      one.run_once(due - 51'000);
+      six.run_once(due - 51'000);
+      ASSERT_EQ(one.passes(), passes);
+    }
+    now = std::max(due, now + 1000);
+    for (std::size_t i = 0; i < tenants.size(); ++i) {
+      contract::ClaimProcessDevice& row = tenants[i]->row();
+      if (!tenants[i]->admitted() || row.progress_ns.load() > now + 2'000'000) continue;
+      row.launched_ns += 1'000'000;
+      row.progress_ns = std::max(row.progress_ns.load(), now) + 1'000'000;
+    }
+    due = one.run_once(now);
+    const std::uint64_t late = six.run_once(now);
+    ASSERT_GE(late, due);
+    const bool held = tenants[0]->admitted() || tenants[1]->admitted();
+    ASSERT_EQ(tenants[2]->admitted(), tenants[0]->admitted()) << "they go in step";
+    std::uint64_t& most = held ? shut_late : open_late;
+    most = std::max(most, late - due);
+  }
+  EXPECT_LE(shut_late, 1'500'000u);
+  EXPECT_LE(open_late, pool::ShareRules{}.handover_ns);
+  EXPECT_GT(shut_late + open_late, 0u) << "it saves wake-ups";
+}
+
 TEST(ShareLoop, a_flood_of_rings_is_not_heard_for_long) {
   FakeTenant a, b;
   ShareLoop loop;

@@ -34,7 +34,6 @@ struct ShareUsage {
   std::uint64_t held_ns = 0;       // time its threads spent at the gate, as it claims
   std::uint64_t launches = 0;      // as it claims
   double scale = 1;                // k: measured time / estimated time
-  double correction = 1;           // slow correction from NVML, >= 1
   bool admitted = false;
   bool wanting = false;
   bool bypass_suspected = false;  // NVML shows far more use than its claims: the limiter may not be in the way

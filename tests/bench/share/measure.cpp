@@ -26,8 +26,8 @@ void show(const Mix& mix, const Row& row) {
     if (part.target >= 0 && part.request == part.limit && part.limit > part.target)
       std::printf(" (limit %g)", part.limit);
   }
-  if (mix.own && mix.own->mean) std::printf("  (its own mean: %g", *mix.own->mean);
-  if (mix.own) std::printf("%s p95: %g: %s)", mix.own->mean ? "," : "  (its own", mix.own->p95, mix.exception);
+  if (mix.own)
+    std::printf("  (its own bars: %g / %g, exception: %s)", mix.own->mean, mix.own->p95, mix.exception.c_str());
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -47,7 +47,7 @@ Row Bench::run(const Mix& mix, const char* machine, Limiter limiter) {
   scene.busy_percent(mix.parts[0].device);
   std::uint64_t last_sample = 0;
   std::vector<std::vector<double>> seen(mix.parts.size());
-  for (unsigned window = 0; window < windows; ++window) {
+  for (unsigned window = 0; window < (mix.windows != 0 ? mix.windows : windows); ++window) {
     std::vector<double> sum(mix.parts.size(), 0);
     // Sampled ten times a window, so that the feedback limiter has its readings; a window is their mean.
     const std::uint64_t began = sim::device::now_ns();
@@ -88,16 +88,20 @@ Row Bench::run(const Mix& mix, const char* machine, Limiter limiter) {
   return row;
 }
 
-Total Bench::run_all(const std::vector<Mix>& mixes, const char* machine, Limiter limiter, bool judge) {
+void Bench::hold(const std::string& what, double mean_error, double p95, Bar bar) {
+  verdict.at_most(what + ", mean", mean_error, bar.mean);
+  verdict.at_most(what + ", p95", p95, bar.p95);
+}
+
+Total Bench::run_all(const std::string& kind, const std::vector<Mix>& mixes, const char* machine, Limiter limiter,
+                     std::optional<Bar> bar) {
   Total total;
   for (const Mix& mix : mixes) {
     if (!wanted(mix.name)) continue;
     const Row row = run(mix, machine, limiter);
     if (!row.ran) continue;
-    total.add(row, !judge || !mix.own);
-    if (!judge || !mix.own) continue;
-    if (mix.own->mean) verdict.at_most(mix.name + ", mean", row.mean_error, *mix.own->mean);
-    verdict.at_most(mix.name + ", p95", row.p95_error, mix.own->p95);
+    total.add(row, !mix.own);
+    if (bar) hold(kind + ": " + mix.name, row.mean_error, row.p95_error, mix.own.value_or(*bar));
   }
   return total;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // Runs mixes on the simulated machine and measures what each tenant had of its device, by the device's own account over
 // windows of a second. Prints a row for each.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 namespace tensor_fusion::bench::share {
 
 inline constexpr const char* kMachine = "2xh100";
+inline constexpr const char* kManyMachine = "4xh100";
 inline constexpr const char* kSlowMachine = "2xh100;switch_us=100";
 
 struct Bench {
@@ -20,8 +22,10 @@ struct Bench {
 
   bool wanted(const std::string& name) const { return only.empty() || name.find(only) != std::string::npos; }
   Row run(const Mix& mix, const char* machine, Limiter limiter);
-  // All that are wanted. With `judge`, a mix with a bar of its own is held to that.
-  Total run_all(const std::vector<Mix>& mixes, const char* machine, Limiter limiter, bool judge);
+  // All that are wanted; each is held to the bar of its kind, or to its own. Without one nothing is judged.
+  Total run_all(const std::string& kind, const std::vector<Mix>& mixes, const char* machine, Limiter limiter,
+                std::optional<Bar> bar);
+  void hold(const std::string& what, double mean_error, double p95, Bar bar);
 };
 
 }  // namespace tensor_fusion::bench::share

@@ -18,24 +18,32 @@ struct Part {
 };
 
 struct Bar {
-  double p95;                       // points
-  std::optional<double> mean = {};  // of this mix; none: its mean counts among all mixes only
+  double mean, p95;  // points
 };
+inline constexpr Bar kCapsBar{1.5, 3}, kWeightsBar{2, 4};
 
 struct Mix {
   std::string name;
   std::vector<Part> parts;
-  std::optional<Bar> own = {};      // instead of the bar all mixes of its kind are held to together
-  const char* exception = nullptr;  // ... and why
+  std::optional<Bar> own = {};  // instead of the bar of its kind, to which every mix is held by itself
+  std::string exception = {};   // ... and why
+  unsigned windows = 0;         // 0: as many as of every mix
+};
+
+// What tenants that wait for every launch, or token, reach by themselves, percent of the device.
+struct Alone {
+  double sync = 100, decode = 100;
 };
 
 Part capped(std::string program, double limit, double alone = 100, unsigned processes = 1);
 Part weighted(std::string program, double request, double target, unsigned processes = 1);
 
-// A tenant that waits for every launch, or token, reaches by itself only so much; its target is that part of its limit.
-std::vector<Mix> caps(double sync_alone, double decode_alone);
+// The target of a tenant that waits is the part of its limit that it reaches alone.
+std::vector<Mix> caps(Alone alone);
+std::vector<Mix> many_devices();  // caps on four: from there on the share loop wakes late to find more that is due
 std::vector<Mix> weights();
-std::vector<Mix> baseline();    // few, for comparisons
-std::vector<Mix> confirming();  // run by the real hypervisor, too
+std::vector<Mix> baseline();  // few, for comparisons
+// Run by the real hypervisor, too.
+std::vector<Mix> confirming_caps(Alone alone);
 
 }  // namespace tensor_fusion::bench::share

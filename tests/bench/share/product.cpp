@@ -53,6 +53,8 @@ pid_t Product::run(const Part& part, const std::string& name, const std::vector<
                                     percent(part.limit),
                                     "--compute-request",
                                     percent(part.request),
+                                    "--gpu",
+                                    std::to_string(part.device),
                                     "--"};
   words.insert(words.end(), command.begin(), command.end());
   return start(words);

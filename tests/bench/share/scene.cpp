@@ -214,6 +214,8 @@ bool Scene::start() {
     return false;
   }
   machine_ = std::move(*machine);
+  busy_ns_.assign(machine_->device_count(), 0);
+  busy_at_ns_ = busy_ns_;
   if (limiter_ == Limiter::ours) {
     if (::access(paths_.limiter.c_str(), R_OK) != 0) {
       std::fprintf(stderr, "share_bench: no limiter at %s\n", paths_.limiter.c_str());

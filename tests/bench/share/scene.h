@@ -74,7 +74,7 @@ class Scene {
   std::vector<std::vector<Worker>> workers_;
   pid_t daemon_ = 0;
   std::uint64_t started_ns_ = 0, sampled_ns_ = 0;
-  std::uint64_t busy_ns_[2] = {}, busy_at_ns_[2] = {};
+  std::vector<std::uint64_t> busy_ns_, busy_at_ns_;  // by device
   std::uint64_t fed_us_ = 0;
   std::string description_;
 };

@@ -9,6 +9,6 @@ double lent_percent(Bench& bench);                             // of the device,
 double return_ms(Bench& bench);                                // longest time until an owner's first kernel was through
 double throughput_percent(Bench& bench, const char* program);  // of no limiter
 double decode_p99_ratio(Bench& bench);                         // to own step + 2 slices + 1 ms
-double dead_error(Bench& bench);                               // points off, with the hypervisor killed
+double dead_error(Bench& bench);                               // points off in any window, with the hypervisor killed
 
 }  // namespace tensor_fusion::bench::share

@@ -187,37 +187,21 @@ class Worker {
       if (i % 16 == 15) sync();
     }
   }
-  [[noreturn]] void graphs() {
+  // One launch is `ns` of work in `kernels`; waited for after so many.
+  [[noreturn]] void graphs(std::uint64_t ns, unsigned kernels, unsigned wait_every) {
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
     good(api_.cuStreamBeginCapture_v2(streams_[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture_v2");
-    for (unsigned i = 0; i < 300; ++i) launch(8'000'000 / 300, i % 8);
+    for (unsigned i = 0; i < kernels; ++i) launch(ns / kernels, i % 8);
     good(api_.cuStreamEndCapture(streams_[0], &graph), "cuStreamEndCapture");
     good(api_.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
     pending_ = pending_ns_ = 0;
-    for (unsigned i = 0;; ++i) {
+    for (unsigned i = 1;; ++i) {
       feedback_.launch(1);
       good(api_.cuGraphLaunch(exec, streams_[0]), "cuGraphLaunch");
-      pending_ += 300;
-      pending_ns_ += 8'000'000;
-      if (i % 20 == 19) sync();
-    }
-  }
-  // A launch of 90 ms, waited for now and then: one unit of work far longer than any stay.
-  [[noreturn]] void long_graphs() {
-    CUgraph graph = nullptr;
-    CUgraphExec exec = nullptr;
-    good(api_.cuStreamBeginCapture_v2(streams_[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture_v2");
-    for (unsigned i = 0; i < 32; ++i) launch(90'000'000 / 32, i % 8);
-    good(api_.cuStreamEndCapture(streams_[0], &graph), "cuStreamEndCapture");
-    good(api_.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
-    pending_ = pending_ns_ = 0;
-    for (unsigned i = 0;; ++i) {
-      feedback_.launch(1);
-      good(api_.cuGraphLaunch(exec, streams_[0]), "cuGraphLaunch");
-      pending_ += 32;
-      pending_ns_ += 90'000'000;
-      if (i % 10 == 9) sync();
+      pending_ += kernels;
+      pending_ns_ += ns;
+      if (i % wait_every == 0) sync();
     }
   }
   [[noreturn]] void sync_each() {
@@ -246,8 +230,8 @@ class Worker {
     if (program == "decode") decode(60, 150'000);
     if (program == "chat") decode(60, 1'000'000);
     if (program == "batch") batch();
-    if (program == "graphs") graphs();
-    if (program == "longgraphs") long_graphs();
+    if (program == "graphs") graphs(8'000'000, 300, 20);
+    if (program == "longgraphs") graphs(kLongGraphNs, 32, 10);
     if (program == "sync") sync_each();
     if (program == "owner") owner();
     if (program == "idle")
