@@ -22,7 +22,7 @@ template <auto Member>
 [[gnu::noinline, gnu::cold]] auto missing() {
   resolve_driver();
   auto function = driver().*Member;
-  if (function == nullptr) function = reinterpret_cast<decltype(function)>(reinterpret_cast<void*>(&unavailable));
+  if (function == nullptr) function = reinterpret_cast<decltype(function)>(reinterpret_cast<void (*)()>(&unavailable));
   return function;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// A driver of one device for tests of the hooks in this very process: it counts memory, and maps physical memory into
-// sparse arrays, as the simulated driver does not. One slice and one registration serve all tests of a program; each
+// A driver of one device for tests of the hooks in this very process: it counts memory and waits, and says of sparse
+// arrays what a test wants. One slice and one registration serve all tests of a program; each
 // test must leave nothing behind.
 #include <map>
 #include <memory>
