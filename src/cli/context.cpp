@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -31,6 +32,11 @@ std::string find_state(const std::optional<std::string>& chosen) {
   const std::string socket = fmt::format("{}/{}", kMachineState, node::hypervisor::kSocketName);
   if (::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket)) return kMachineState;
   return node::hypervisor::state_directory();
+}
+
+bool holds_records(const std::string& state) {
+  const auto names = system::list_directory(state + "/records");
+  return std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".json"); });
 }
 
 }  // namespace
@@ -72,12 +78,22 @@ view::Style Context::style() const {
   return style;
 }
 
-base::Result<node::hypervisor::Client> Context::connect() const { return node::hypervisor::Client::connect(state_); }
+base::Result<node::hypervisor::Client> Context::connect_running() const {
+  return node::hypervisor::Client::connect(state_);
+}
+
+// Slices run on when their hypervisor is killed or stopped; only another one can say which, and reach them.
+base::Result<node::hypervisor::Client> Context::connect() const {
+  auto client = connect_running();
+  if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
+  const bool ours = ::access(state_.c_str(), W_OK) == 0;
+  return ours && holds_records(state_) ? ensure_running() : std::move(client);
+}
 
 // A hypervisor started by this process would be its child, and so the child of the program that `run` becomes. So a
 // process between the two starts it and ends; what it has to say comes back through a pipe.
 base::Result<node::hypervisor::Client> Context::ensure_running() const {
-  auto client = connect();
+  auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
   // A hypervisor keeps the environment it was started with: one that sees no GPU for a mistake in it would stay, and
   // answer the next attempt too.
@@ -108,7 +124,7 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
   int status = 0;
   while (::waitpid(starter, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return connect();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return connect_running();
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of(base::ErrorCode::kInternal);
   return base::fail(static_cast<base::ErrorCode>(code), message);
 }

@@ -22,8 +22,9 @@ class Context {
   const std::string& program_folder() const { return program_folder_; }  // of this binary, links followed
   view::Style style() const;
 
-  base::Result<node::hypervisor::Client> connect() const;         // to a running hypervisor only
-  base::Result<node::hypervisor::Client> ensure_running() const;  // starts one when there is none
+  base::Result<node::hypervisor::Client> connect_running() const;  // to a running hypervisor only
+  base::Result<node::hypervisor::Client> connect() const;          // starts one where slices outlived theirs
+  base::Result<node::hypervisor::Client> ensure_running() const;   // starts one when there is none
 
   void print(std::string_view text) const;             // to stdout; ends the process quietly when nobody reads it
   void print_json(const base::Json& value) const;      // one pretty document

@@ -191,7 +191,7 @@ Finding examine_state(const Context& context) {
 }
 
 void examine_hypervisor(const Context& context, std::vector<Finding>& findings) {
-  auto client = context.connect();
+  auto client = context.connect_running();
   if (!client) {
     if (client.error().code == base::ErrorCode::kUnavailable) {
       findings.push_back(good("hypervisor", "none runs; the first `run` starts one"));

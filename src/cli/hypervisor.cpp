@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t kIdleExitMs = 60'000;
 
 int stop_running(const Context& context) {
-  auto client = context.connect();
+  auto client = context.connect_running();
   if (!client && client.error().code == base::ErrorCode::kUnavailable) {
     return context.fail(exit_code_of(base::ErrorCode::kNotFound), "no hypervisor runs on " + context.state());
   }

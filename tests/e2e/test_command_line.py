@@ -49,6 +49,19 @@ def test_ps_without_a_hypervisor_is_an_empty_list(machine):
     assert "run" in machine.cli("ps")[0]
 
 
+@pytest.mark.parametrize("ask", [("ps",), ("events",), ("limit", "night", "--compute", "20%"), ("kill", "night")])
+def test_slices_that_outlived_their_hypervisor_are_found_again(machine, ask):
+    hypervisor = machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--compute", "30%", "--name", "night")
+    hypervisor.kill()
+    shown, _ = machine.cli(*ask)
+    assert "no slices" not in shown and "no events" not in shown
+    if ask[0] == "kill":
+        until("it has ended", lambda: not slices(machine))
+    else:
+        assert [s["name"] for s in slices(machine)] == ["night"]
+
+
 def test_a_slice_ends_with_its_program_and_gives_its_share_back(machine):
     machine.hypervisor()
     first = sleeper(machine, "--vram", "70Gi", "--compute", "100%", "--gpu", "0")
