@@ -165,6 +165,12 @@ Result<Compute> parse_compute(std::string_view text) {
   return factor ? refuse(text, "is not an amount of compute") : std::unexpected(factor.error());
 }
 
+Result<Compute> parse_compute_request(std::string_view text) {
+  const auto number = split_number(text, "40% or 20tflops");
+  if (number && number->value == 0 && number->unit == "%") return Percent{0};
+  return parse_compute(text);
+}
+
 Result<Memory> parse_memory(std::string_view text) {
   if (trim(text).ends_with('%')) return widen<Memory>(parse_percent(text));
   return widen<Memory>(parse_bytes(text));

@@ -36,6 +36,7 @@ Result<Bytes> parse_bytes(std::string_view text);
 Result<Percent> parse_percent(std::string_view text);  // "40%", "12.5%": above 0, at most 100
 Result<Tflops> parse_tflops(std::string_view text);    // "20tflops", "1.5 TFLOPS", "900gflops", "1pflops"
 Result<Compute> parse_compute(std::string_view text);
+Result<Compute> parse_compute_request(std::string_view text);  // as parse_compute, and "0%": certain of nothing
 Result<Memory> parse_memory(std::string_view text);
 
 // "8Gi" where exact, else three figures: "1.21Gi", "512Mi", "0".

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <cstdio>
+
 #include "cli/request.h"
 #include "view/slice.h"
 
@@ -41,6 +43,8 @@ int change_limit(const Context& context) {
   if (!client) return context.fail(client.error());
   auto reply = client->limit(*request);
   if (!reply) return fail_with_suggestion(context, *client, request->tenant, reply.error());
+  for (const base::Json& sentence : (*reply)["notices"].items())
+    std::fprintf(stderr, "tensor-fusion: %s\n", view::printable(sentence.as_string()).c_str());
   auto list = client->list();
   if (!list) return context.fail(list.error());
   auto slices = view::slice_list_from(*list);

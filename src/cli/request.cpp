@@ -81,7 +81,7 @@ Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation
   if (!vram) return std::unexpected(vram.error());
   auto compute = read(invocation, "compute", base::parse_compute);
   if (!compute) return std::unexpected(compute.error());
-  auto floor = read(invocation, "compute-request", base::parse_compute);
+  auto floor = read(invocation, "compute-request", base::parse_compute_request);
   if (!floor) return std::unexpected(floor.error());
   if (auto order = check_order(*floor, *compute); !order) return std::unexpected(order.error());
   request.vram = *vram;
@@ -114,7 +114,7 @@ Result<node::hypervisor::LimitRequest> limit_request_of(const Invocation& invoca
   if (!vram) return std::unexpected(vram.error());
   auto compute = read(invocation, "compute", base::parse_compute);
   if (!compute) return std::unexpected(compute.error());
-  auto floor = read(invocation, "compute-request", base::parse_compute);
+  auto floor = read(invocation, "compute-request", base::parse_compute_request);
   if (!floor) return std::unexpected(floor.error());
   if (auto order = check_order(*floor, *compute); !order) return std::unexpected(order.error());
   request.vram = *vram;

@@ -26,6 +26,14 @@ TEST(RunRequest, carries_what_was_asked_for) {
   EXPECT_EQ(request->command, "python train.py");
 }
 
+TEST(RunRequest, may_be_certain_of_nothing) {
+  const auto request = run_request_of(line({"run", "--compute-request", "0%", "--compute", "40%", "true"}));
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(std::get<base::Percent>(*request->compute_request).basis_points, 0u);
+  EXPECT_EQ(node::hypervisor::run_request_from(node::hypervisor::to_json(*request))->compute_request,
+            request->compute_request);
+}
+
 TEST(RunRequest, asks_for_as_many_gpus_as_are_named) {
   EXPECT_EQ(run_request_of(line({"run", "-g", "0", "-g", "3", "true"}))->gpus, 2u);
   EXPECT_EQ(run_request_of(line({"run", "true"}))->gpus, 1u);

@@ -62,6 +62,27 @@ def test_slices_that_outlived_their_hypervisor_are_found_again(machine, ask):
         assert [s["name"] for s in slices(machine)] == ["night"]
 
 
+def test_a_new_limit_keeps_what_the_slice_is_certain_of(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--compute-request", "20%", "--compute", "60%", "--name", "night")
+
+    def shares(*options):
+        device = machine.shown("limit", "night", *options)["slices"][0]["devices"][0]
+        return device["compute_request_percent"], device["compute_limit_percent"]
+    assert shares("--compute", "50%") == (20, 50)
+    assert "certain of 10%" in machine.cli("limit", "night", "--compute", "10%")[1]
+    assert shares("--vram", "2Gi") == (10, 10)
+    assert shares("--compute", "30%", "--compute-request", "0%") == (0, 30)
+    messages = [e["message"] for e in machine.shown("events")["events"] if e["kind"] == "limits"]
+    assert messages[0] == "changed while running from 20%-60% and 1Gi to 20%-50% and 1Gi", messages
+
+
+def test_a_slice_may_be_certain_of_nothing(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--compute-request", "0%", "--compute", "60%")
+    assert slices(machine)[0]["devices"][0]["compute_request_percent"] == 0
+
+
 def test_a_slice_ends_with_its_program_and_gives_its_share_back(machine):
     machine.hypervisor()
     first = sleeper(machine, "--vram", "70Gi", "--compute", "100%", "--gpu", "0")

@@ -36,6 +36,37 @@ pool::PlaceRequest place_request(const RunRequest& request) {
   return place;
 }
 
+// A new limit leaves alone what a slice is certain of: that was "--compute" too where nothing else was said.
+void keep_request(TenantRecord& record, const base::Compute& limit, const std::vector<pool::PlaceDevice>& places,
+                  Json& notices) {
+  auto& kept = record.request.compute_request;
+  if (!kept) kept = record.request.compute ? *record.request.compute : base::Compute(base::Percent{0});
+  pool::PlaceRequest only_limit;
+  only_limit.compute = limit;
+  for (const TenantDeviceRecord& device : record.devices) {
+    const auto place = std::ranges::find(places, device.uuid, &pool::PlaceDevice::uuid);
+    if (place == places.end()) continue;
+    const auto terms = pool::terms_on(*place, only_limit, 0);
+    if (!terms || device.request_share <= terms->limit_share) continue;
+    notices.push("it was certain of " + base::to_text(*kept) + ", more than the new limit: it is certain of " +
+                 base::to_text(limit) + " now");
+    kept = limit;
+    return;
+  }
+}
+
+// Of each device: "20%-60% and 8Gi", or "40% and 8Gi" where all it may use is certain.
+std::string limits_text(const TenantRecord& record) {
+  std::vector<std::string> all;
+  for (const TenantDeviceRecord& device : record.devices) {
+    std::string text = base::to_text(base::Percent{device.request_share});
+    if (device.request_share != device.limit_share) text += "-" + base::to_text(base::Percent{device.limit_share});
+    text += " and " + base::to_text(base::Bytes{device.memory_limit_bytes});
+    if (std::ranges::find(all, text) == all.end()) all.push_back(text);
+  }
+  return base::join(all, ", ");
+}
+
 base::Result<void> check_qos(const std::string& qos) {
   if (qos.empty() || std::find(kQos.begin(), kQos.end(), qos) != kQos.end()) return {};
   std::string message = "'" + qos + "' is no quality of service; there are low, medium, high and critical";
@@ -331,12 +362,13 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
                                                inside->record.name + "; limits are changed from outside of slices"});
   TenantRecord changed = tenant->record;
   if (request->vram) changed.request.vram = request->vram;
-  if (request->compute) {
-    changed.request.compute = request->compute;
-    // "--compute 40%" alone is request and limit, here as at the start.
-    if (!request->compute_request) changed.request.compute_request.reset();
+  Json notices = Json::array();
+  if (request->compute_request) {
+    changed.request.compute_request = request->compute_request;
+  } else if (request->compute) {
+    keep_request(changed, *request->compute, parts_.devices.places(), notices);
   }
-  if (request->compute_request) changed.request.compute_request = request->compute_request;
+  if (request->compute) changed.request.compute = request->compute;
   pool::PlaceRequest place = place_request(changed.request);
   place.chosen.clear();
   for (const TenantDeviceRecord& device : changed.devices) place.chosen.push_back(device.uuid);
@@ -348,7 +380,7 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
   for (pool::PlaceDevice& device : places) device.unusable.clear();  // it is there already
   const auto placement = pool::place(places, allocations, place);
   if (!placement) return refuse(connection, error_for(placement.error()), placement.error().reasons);
-  Json notices = Json::array();
+  const std::string before = limits_text(changed);
   for (const pool::PlacedDevice& placed : placement->devices) {
     for (std::size_t row = 0; row < changed.devices.size(); ++row) {
       TenantDeviceRecord& device = changed.devices[row];
@@ -364,9 +396,13 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
                      " now, more than the new limit: it gets no more until it has freed some");
     }
   }
+  const std::string after = limits_text(changed);
   if (auto done = parts_.tenants.change(*tenant, std::move(changed)); !done) return refuse(connection, done.error());
-  parts_.events.add(
-      {.kind = "limits", .tenant = tenant->record.name, .device = "", .message = "changed while running"});
+  parts_.events.add({.kind = "limits",
+                     .tenant = tenant->record.name,
+                     .device = "",
+                     .message = before == after ? "asked for anew, and the same as before: " + after
+                                                : "changed while running from " + before + " to " + after});
   server_->send(connection, ok().set("name", tenant->record.name).set("notices", notices));
 }
 

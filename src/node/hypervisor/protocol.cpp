@@ -44,7 +44,7 @@ template <typename Request>
 base::Result<void> read_amounts(const Json& json, Request& request) {
   if (auto ok = read_amount(json, "vram", base::parse_memory, request.vram); !ok) return ok;
   if (auto ok = read_amount(json, "compute", base::parse_compute, request.compute); !ok) return ok;
-  return read_amount(json, "compute_request", base::parse_compute, request.compute_request);
+  return read_amount(json, "compute_request", base::parse_compute_request, request.compute_request);
 }
 
 Json texts(const std::vector<std::string>& list) {
