@@ -317,6 +317,29 @@ def test_doctor_ends_with_0_where_slices_work(machine):
     assert "can be limited" in output and "nothing here would stop a slice" in output
 
 
+def test_doctor_notes_strangers_and_says_each_thing_once(machine):
+    machine.hypervisor()
+    stranger = machine.outside(f"alloc:{GIB}", "wait")
+    stranger.said(), stranger.said()
+    findings = until("the stranger is seen", lambda: (f := machine.shown("doctor")["findings"]) and
+                     any("without a limiter" in one["detail"] and one["verdict"] != "ok" for one in f) and f)
+    assert {one["verdict"] for one in findings if one["name"] == "unlimited"} == {"note"}
+    assert [one["name"] for one in findings].count("hypervisor") == 1
+    assert [one["name"] for one in findings].count("state") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_doctor_takes_another_users_hypervisor_for_what_it_is(machine, folder):
+    folder.chmod(0o755)
+    machine.hypervisor()
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
+        pytest.skip("another user cannot reach the build folder")
+    done = subprocess.run([*as_nobody, *machine.program("doctor", "-o", "json")], env=machine.environment, capture_output=True, text=True)
+    state = [one for one in json.loads(done.stdout)["findings"] if one["name"] == "state"]
+    assert [one["verdict"] for one in state] == ["ok"], state
+
+
 def test_doctor_names_a_missing_limiter(machine):
     output, _ = machine.cli("doctor", code=1, environment={"TENSOR_FUSION_LIMITER": "/no/such/limiter.so"})
     assert "/no/such/limiter.so" in output
