@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "cli/request.h"
+#include "node/hypervisor/event_ring.h"
 #include "node/hypervisor/state_directory.h"
 #include "system/clock.h"
 #include "system/fd.h"
@@ -220,6 +221,8 @@ int show_events(const Context& context) {
     events = view::events_from(*reply);
   } else if (client.error().code != ErrorCode::kUnavailable) {
     return context.fail(client.error());
+  } else {
+    events = view::events_from(hypervisor::kept_events(context.state()));  // what the last hypervisor has left
   }
   const auto name = context.invocation().value("slice");
   if (name) {

@@ -27,7 +27,9 @@ std::vector<Event> events_from(const Json& reply) {
                       .kind = item["kind"].as_string(),
                       .slice = item["tenant"].as_string(),
                       .device = item["device"].as_string(),
-                      .message = item["message"].as_string()});
+                      .message = item["message"].as_string(),
+                      .count = item["count"].as_uint(1),
+                      .first_time_ms = item["first_time_ms"].as_uint(item["time_ms"].as_uint())});
   }
   return events;
 }
@@ -40,7 +42,9 @@ Json to_json(const std::vector<Event>& events) {
                             {"kind", event.kind},
                             {"slice", event.slice},
                             {"device", event.device},
-                            {"message", event.message}}));
+                            {"message", event.message},
+                            {"count", event.count},
+                            {"first_time_ms", event.first_time_ms}}));
   }
   return Json::object({{"events", rows}});
 }
@@ -52,7 +56,9 @@ std::string to_table(const std::vector<Event>& events, const Style& style) {
     table.add({{time_text(event.time_ms), Tone::kFaint},
                {event.kind},
                {event.slice.empty() ? "-" : event.slice},
-               {event.message}});
+               {event.count > 1
+                    ? fmt::format("{} ({} times since {})", event.message, event.count, time_text(event.first_time_ms))
+                    : event.message}});
   }
   return table.render(style);
 }

@@ -17,6 +17,8 @@ struct Event {
   std::string slice;
   std::string device;
   std::string message;
+  std::uint64_t count = 1;          // how often it has happened; time_ms is the last time
+  std::uint64_t first_time_ms = 0;  // the first, where it happened more than once
 };
 
 std::vector<Event> events_from(const base::Json& reply);

@@ -99,6 +99,16 @@ TEST(Events, are_dated_in_universal_time) {
             "TIME (UTC)           KIND      SLICE  MESSAGE\n1970-01-01 00:00:01  tampered  a      claim page cut\n");
 }
 
+TEST(Events, say_how_often_and_since_when) {
+  const auto events = events_from(*Json::parse(
+      R"({"events":[{"seq":4,"time_ms":9000,"first_time_ms":1000,"count":3,"kind":"unlimited","message":"process 7"}]})"));
+  EXPECT_NE(
+      to_table(events, {}).find("1970-01-01 00:00:09  unlimited  -      process 7 (3 times since 1970-01-01 00:00:01)"),
+      std::string::npos)
+      << to_table(events, {});
+  EXPECT_EQ(to_json(events)["events"].at(0)["count"].as_uint(), 3u);
+}
+
 TEST(Findings, put_advice_below_what_needs_it_and_count_what_stops) {
   const std::vector<Finding> findings{{"driver", Verdict::kBad, "missing", "install it"},
                                       {"MPS", Verdict::kGood, "no server", ""}};

@@ -1,6 +1,7 @@
 #pragma once
 // The last things that happened here and why: what `events` and `doctor` show. Bounded; the oldest go first. The same
-// trouble over and over is one entry with a count, so that a hostile tenant cannot push the others out. One thread.
+// trouble over and over is one entry with a count, so that a hostile tenant cannot push the others out. Where it is
+// told to keep them, they outlive the hypervisor in two files of bounded size. One thread.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/result.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -19,19 +21,31 @@ struct Event {
   std::string device;
   std::string message;
   std::uint64_t count = 1;
+  std::uint64_t first_time_ms = 0;  // of those counted
 };
 base::Json to_json(const Event& event);
+
+// {"events": […]} of a state directory whose hypervisor has gone.
+base::Json kept_events(const std::string& folder);
 
 class EventRing {
  public:
   static constexpr std::size_t kKept = 512;
+  static constexpr std::size_t kLargestFile = 512u << 10;
   using Listener = std::function<void(const Event&)>;
 
   void add(Event event);  // time and sequence are filled in
+  // Goes on after what <folder>/events.jsonl and the file before it hold, and adds to it from now on. What cannot be
+  // read or written is left out: events are there to be looked at, and nothing depends on them.
+  void keep_in(const std::string& folder);
   void listen(Listener listener) { listener_ = std::move(listener); }
   std::vector<Event> after(std::uint64_t sequence) const;
 
  private:
+  Event& enter(Event event);
+  void write(const Event& event);
+  std::string file_;  // empty: not kept
+
   std::deque<Event> events_;
   std::uint64_t next_ = 1;
   Listener listener_;

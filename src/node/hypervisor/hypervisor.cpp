@@ -182,6 +182,7 @@ struct Hypervisor::State {
     auto listener = system::listen_unix(directory.socket(), mode);
     if (!listener) return std::unexpected(listener.error());
     socket = system::identity_of(directory.socket());
+    events.keep_in(directory.path());
     // Tenants first: their shares go on before anything new is heard.
     tenants.restore();
     directory.prune_logs();

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "node/hypervisor/event_ring.h"
 #include "node/hypervisor/tenant_record.h"
+#include "system/scratch_directory.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -54,6 +57,37 @@ TEST(TenantRecord, is_read_by_what_a_newer_version_has_in_common) {
   EXPECT_TRUE(tenant_record_from(json));
   json.set("devices", base::Json::array());
   EXPECT_FALSE(tenant_record_from(json));
+}
+
+TEST(EventRing, goes_on_after_what_another_hypervisor_has_kept) {
+  const system::ScratchDirectory folder;
+  {
+    EventRing ring;
+    ring.keep_in(folder.path());
+    ring.add({.kind = "started", .tenant = "a", .device = "", .message = "placed"});
+    for (int i = 0; i < 4; ++i) ring.add({.kind = "tampered", .tenant = "a", .device = "", .message = "again"});
+  }
+  EventRing next;
+  next.keep_in(folder.path());
+  next.add({.kind = "tampered", .tenant = "a", .device = "", .message = "again"});
+  const auto kept = next.after(0);
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].message, "placed");
+  EXPECT_EQ(kept[1].count, 5u);
+  EXPECT_GE(kept[1].time_ms, kept[1].first_time_ms);
+  EXPECT_GT(kept[1].sequence, kept[0].sequence);
+}
+
+TEST(EventRing, keeps_its_files_small) {
+  const system::ScratchDirectory folder;
+  EventRing ring;
+  ring.keep_in(folder.path());
+  const std::string much(4096, 'x');
+  for (int i = 0; i < 400; ++i) ring.add({.kind = "x", .tenant = std::to_string(i), .device = "", .message = much});
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) bytes += entry.file_size();
+  EXPECT_GT(bytes, EventRing::kLargestFile / 2);
+  EXPECT_LE(bytes, 2 * EventRing::kLargestFile);
 }
 
 TEST(EventRing, counts_the_same_trouble_instead_of_losing_the_rest) {
