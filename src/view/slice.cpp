@@ -6,6 +6,7 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "pool/over_limit.h"
 
 namespace tensor_fusion::view {
 namespace {
@@ -17,7 +18,6 @@ constexpr std::uint64_t kMinuteMs = 60 * kSecondMs;
 constexpr std::uint64_t kHourMs = 60 * kMinuteMs;
 constexpr std::uint64_t kDayMs = 24 * kHourMs;
 constexpr std::uint64_t kNearlyFullPercent = 95;
-constexpr std::uint64_t kSlackBytes = 64u << 20;  // what a driver may take by itself in a slice that is full
 
 SliceDevice device_from(const Json& json) {
   return {.uuid = json["uuid"].as_string(),
@@ -34,11 +34,8 @@ SliceDevice device_from(const Json& json) {
 
 bool limiter_is_live(const SliceProcess& process) { return process.limiter.empty() || process.limiter == "live"; }
 
-// A limit was lowered below what is held, or the account that the limiter keeps is not what the driver shows.
 bool is_far_above(const SliceDevice& device) {
-  const std::uint64_t limit = device.memory_limit_bytes;
-  return limit != 0 && device.memory_used_bytes > limit &&
-         device.memory_used_bytes - limit > std::max(limit / 16, kSlackBytes);
+  return pool::is_far_above(device.memory_used_bytes, device.memory_limit_bytes);
 }
 
 Slice slice_from(const Json& json) {

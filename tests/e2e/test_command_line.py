@@ -83,6 +83,22 @@ def test_a_slice_may_be_certain_of_nothing(machine):
     assert slices(machine)[0]["devices"][0]["compute_request_percent"] == 0
 
 
+def test_events_tell_of_a_slice_over_its_limit_and_outlive_the_hypervisor(machine):
+    hypervisor = machine.hypervisor()
+    tenant = machine.tenant([f"alloc:{2 * GIB}", "wait"], "--vram", "4Gi", "--name", "night")
+    tenant.said()
+    assert tenant.said()["result"] == "CUDA_SUCCESS"
+    machine.cli("limit", "night", "--vram", "1Gi")
+    told = until("it is told", lambda: [e for e in machine.shown("events")["events"] if e["kind"] == "over limit"])
+    assert told[0]["slice"] == "night" and "its limit is 1Gi" in told[0]["message"]
+    tenant.kill()
+    until("it has ended", lambda: not slices(machine))
+    hypervisor.kill()
+    assert "over limit" in machine.cli("events")[0]
+    machine.hypervisor()
+    assert "over limit" in machine.cli("events")[0]
+
+
 def test_a_slice_ends_with_its_program_and_gives_its_share_back(machine):
     machine.hypervisor()
     first = sleeper(machine, "--vram", "70Gi", "--compute", "100%", "--gpu", "0")

@@ -3,16 +3,23 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <optional>
+#include <set>
+#include <string>
 
+#include "base/quantity.h"
+#include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/desk.h"
 #include "node/hypervisor/meter.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
 #include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/tenant_table.h"
+#include "pool/over_limit.h"
 #include "system/clock.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -35,7 +42,11 @@ void write_event(const Event& event) {
   };
   const std::string line =
       event.kind + part("tenant", event.tenant) + part("device", event.device) + ": " + event.message;
-  std::fprintf(stderr, "tensor-fusion hypervisor: %s\n", line.c_str());
+  const auto seconds = static_cast<std::time_t>(event.time_ms / 1000);
+  std::tm utc{};
+  std::array<char, 32> when{};
+  if (::gmtime_r(&seconds, &utc) != nullptr) std::strftime(when.data(), when.size(), "%FT%TZ", &utc);
+  std::fprintf(stderr, "%s tensor-fusion hypervisor: %s\n", when.data(), line.c_str());
 }
 
 }  // namespace
@@ -162,6 +173,30 @@ struct Hypervisor::State {
     if (!tenants.busy() && now - measured_ns + options.measure_ms * kMs / 2 < options.measure_idle_ms * kMs) return;
     measured_ns = now;
     if (provider.ready()) meter.read_periodically(now);
+    note_slices_over_limit();
+  }
+
+  // Once each time it begins, and without the amount, so that one who goes up and down stays one entry. As far above as
+  // `ps` raises its alarm: the driver's own share comes and goes.
+  void note_slices_over_limit() {
+    std::set<std::string> above;
+    for (const Tenant* tenant : tenants.all()) {
+      for (std::size_t row = 0; row < tenant->record.devices.size() && row < tenant->usage.size(); ++row) {
+        const TenantDeviceRecord& device = tenant->record.devices[row];
+        const DeviceView claim = device_view(tenant->pages.claim(), tenant->pages.slots(),
+                                             static_cast<std::uint32_t>(row), device.device_memory_bytes);
+        const std::uint64_t used = claim.used_bytes + tenant->usage[row].unledgered_bytes;
+        if (!pool::is_far_above(used, device.memory_limit_bytes)) continue;
+        above.insert(tenant->record.id);
+        if (!over_limit.contains(tenant->record.id))
+          events.add({.kind = "over limit",
+                      .tenant = tenant->record.name,
+                      .device = device.uuid,
+                      .message = "holds far more memory than it may; its limit is " +
+                                 base::to_text(base::Bytes{device.memory_limit_bytes})});
+      }
+    }
+    over_limit = std::move(above);
   }
 
   void leave_when_idle() {
@@ -227,6 +262,7 @@ struct Hypervisor::State {
   std::optional<system::FileIdentity> socket;
   std::uint64_t idle_since_ns = 0;
   std::uint64_t measured_ns = 0;
+  std::set<std::string> over_limit;  // ids of slices that were far above their memory limit at the last look
   bool events_supported = true;
 };
 
