@@ -156,6 +156,7 @@ class Arbiter {
     bool early = false;    // dismissed while its last work ran, because it usually pauses then
     std::uint64_t woke_at = 0;
     std::vector<Stretch> stretches;  // not yet settled
+    std::uint64_t late_until = 0;    // stretches that came too late were charged up to here
     double utilisation_service = -1;
     unsigned utilisation_over = 0;
 
@@ -175,6 +176,7 @@ class Arbiter {
   void charge_idle(std::uint64_t until);
   void close(Tenant& tenant, const Stretch& stretch) const;
   void settle_at_estimate(Tenant& tenant, double estimated) const;
+  void settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated) const;
   void contend(Tenant& holder, std::uint64_t now);
   double cap_credit(const Tenant& tenant) const;
   double priority_credit(const Tenant& tenant) const;

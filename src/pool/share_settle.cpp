@@ -41,14 +41,28 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
     if (said.end_ns <= said.start_ns || start >= end || said.end_ns - said.start_ns > kLongestStretchNs ||
         tenant.stretches.size() >= kMaxStretches) {
-      settle_at_estimate(tenant, estimated);  // too late, nonsense, or a flood
+      // Too late, nonsense, or a flood.
+      const bool late = said.start_ns < end && end - said.start_ns <= kLongestStretchNs;
+      settle_late(tenant, said.start_ns, late ? std::min(end, swept_) : 0, estimated);
       continue;
     }
     // What of it lies before the sweep is settled at once, at its estimate.
     const double part = static_cast<double>(end - start) / static_cast<double>(said.end_ns - said.start_ns);
-    settle_at_estimate(tenant, estimated * (1 - part));
+    settle_late(tenant, said.start_ns, start, estimated * (1 - part));
     tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999});
   }
+}
+
+// What the sweep has passed without it. Others may have had turns in that time, so it counts as estimated; but not
+// where it took so much longer that the estimate says nothing: nobody gains by being told of late. Streams beside each
+// other pay for one time once.
+void Arbiter::settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated) const {
+  settle_at_estimate(tenant, estimated);
+  start = std::max(start, tenant.late_until);
+  if (start >= end) return;
+  tenant.late_until = end;
+  const double beyond = static_cast<double>(end - start) - estimated * tenant.scale;
+  if (beyond > 3 * estimated * tenant.scale) tenant.measured += beyond;
 }
 
 void Arbiter::settle_at_estimate(Tenant& tenant, double estimated) const {

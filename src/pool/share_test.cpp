@@ -574,6 +574,28 @@ TEST(ShareLiar, work_behind_the_gate_shows_in_nvml_and_is_charged) {
   EXPECT_GT(arbiter.account(1).service_ns, before + 0.9e9);
 }
 
+TEST(ShareLiar, what_is_told_too_late_is_charged_in_full) {
+  Arbiter arbiter;
+  arbiter.add(1, cap(.3), kSecond);
+  arbiter.observe(1, {.launched_ns = 100'000}, {}, kSecond);
+  arbiter.decide(2 * kSecond);
+  const double before = arbiter.account(1).service_ns;
+  const ShareStretch late{kSecond, kSecond + 300 * kMs, 100'000, 0}, beside{kSecond, kSecond + 300 * kMs, 100'000, 0};
+  arbiter.observe(1, {.launched_ns = 200'000}, std::vector{late, beside}, 2 * kSecond);
+  EXPECT_NEAR(arbiter.account(1).service_ns - before, 300e6, 1e6) << "and what ran beside it, once";
+  EXPECT_LT(arbiter.account(1).cap_credit_ns, 0);
+}
+
+TEST(ShareLiar, what_is_told_too_late_counts_as_estimated_where_that_can_be) {
+  Arbiter arbiter;
+  arbiter.add(1, cap(.3), kSecond);
+  arbiter.observe(1, {.launched_ns = 100 * kMs}, {}, kSecond);
+  arbiter.decide(2 * kSecond);
+  arbiter.observe(1, {.launched_ns = 100 * kMs}, std::vector{ShareStretch{kSecond, kSecond + 200 * kMs, 100 * kMs, 0}},
+                  2 * kSecond);
+  EXPECT_NEAR(arbiter.account(1).service_ns, 100e6, 1e6) << "others may have had turns in it";
+}
+
 // ---- floods ----
 
 double cpu_ms() {

@@ -67,8 +67,20 @@ Duration& Durations::find_or_add(std::uint64_t key, std::uint32_t guess_ns) {
     }
     if (found == key) return row;
   }
-  if (overflow_.estimated_ns.load(kRelaxed) == 0) overflow_.estimated_ns.store(guess_ns, kRelaxed);
-  return overflow_;
+  // Full: what was measured longest ago gives way. A launch of it still on its way teaches the new one something wrong,
+  // once. Never a row that all share: what was learned of one thing would vouch for any other.
+  Duration* oldest = &rows_[(key >> 1) % kRows];
+  for (std::size_t i = 1; i < kProbes; ++i) {
+    Duration& row = rows_[((key >> 1) + i) % kRows];
+    if (row.next_sample_ns.load(kRelaxed) < oldest->next_sample_ns.load(kRelaxed)) oldest = &row;
+  }
+  oldest->samples.store(0, kRelaxed);
+  oldest->estimated_ns.store(guess_ns, kRelaxed);
+  oldest->launched.store(0, kRelaxed);
+  oldest->next_sample_ns.store(0, kRelaxed);
+  oldest->alone_ns.store(0, kRelaxed);
+  oldest->key.store(key, std::memory_order_release);
+  return *oldest;
 }
 
 void Durations::remove(std::uint64_t key) {

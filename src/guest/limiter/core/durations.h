@@ -1,6 +1,7 @@
 #pragma once
 // What a launch costs in device time, learned per function and shape, and per executable graph. Read on every launch
-// without a lock; written when a measurement comes in. Fixed size: when full, what is new shares one row. Any thread.
+// without a lock; written when a measurement comes in. Fixed size: when full, what is new takes the row of what was
+// measured longest ago. Any thread.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +55,6 @@ class Durations {
  private:
   Duration* search(std::uint64_t key);
   Duration rows_[kRows];
-  Duration overflow_;
   std::atomic<std::uint32_t> used_;
 };
 

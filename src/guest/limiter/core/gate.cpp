@@ -19,6 +19,10 @@ constexpr std::uint64_t kLeastLeaseNs = 50'000;
 constexpr std::uint64_t kPollEveryNs = 200'000;
 constexpr std::uint64_t kUnknownWaitNs = 20'000'000;        // for the first measurement of a function
 constexpr std::uint64_t kUnknownPendingNs = 2'000'000'000;  // ... that a marker in flight will tell
+constexpr std::uint32_t kUnknownAtOnce = 4;                 // launches that nobody knows the duration of
+constexpr std::uint64_t kUnknownShortNs = 100'000;          // ... where all of them together seem to take no longer
+constexpr std::uint64_t kUnknownToken = 2;                  // in Token::word[0]
+constexpr std::uint64_t kOverdueNs = 2'000'000;             // work this late may take any time: its end is waited for
 constexpr std::uint64_t kGraceNs = 300'000;                 // pauses shorter than this are not worth a bell
 constexpr std::uint64_t kAdmitted = UINT64_MAX;             // Alone::until_ns meanwhile
 constexpr std::uint32_t kTooShortScale = 72'000;            // of estimates: a tenth more than they say
@@ -38,7 +42,8 @@ struct State {
   std::uint64_t polled_ns = 0;
   Alone alone;
   std::uint64_t gap_ns = 0;
-  std::uint32_t waiting = 0;  // threads at the gate
+  std::uint64_t unknown_ns = 0;  // what a launch of something new took of late: quick to grow, slow to shrink
+  std::uint32_t waiting = 0;     // threads at the gate
 };
 constinit State g_states[contract::kMaxDevices]{};
 std::atomic<std::uint32_t> g_epoch{1};
@@ -74,6 +79,11 @@ void absorb(State& state, const Device& device, const Settled& settled, std::uin
   if (settled.estimated_ns == 0) return;
   state.pending_ns -= settled.estimated_ns < state.pending_ns ? settled.estimated_ns : state.pending_ns;
   if (settled.last_end_ns > state.last_end_ns) state.last_end_ns = settled.last_end_ns;
+  if (settled.late_ns != 0) state.bucket.charge(settled.late_ns);
+  if (settled.first_ns > state.unknown_ns)
+    state.unknown_ns = settled.first_ns;
+  else if (settled.first_ns != 0)
+    state.unknown_ns -= (state.unknown_ns - settled.first_ns) / 8;
   if (settled.measured_ns != 0)
     device.mine->measured_ns.store(device.mine->measured_ns.load(kRelaxed) + settled.measured_ns, kRelaxed);
   expect(state, device, now);
@@ -176,10 +186,29 @@ bool away(const Device& device, std::uint64_t now) {
   return now > heartbeat + contract::kHeartbeatLateNs;
 }
 
+// Something whose duration nobody knows may take any time: no more of it than a few short ones is let through until
+// that is measured, however long it takes, and nothing at all while known work runs far longer than it should.
+bool in_the_dark(const State& state, const Duration& duration, std::uint64_t began, std::uint64_t now) {
+  if (g_captures.load(kRelaxed) != 0) return false;  // markers cannot be read meanwhile
+  if (state.timeline.overdue(now, kOverdueNs)) return true;
+  if (duration.known()) return false;
+  const std::uint32_t unknown = state.timeline.unknown();
+  if (unknown == 0) return false;
+  if (state.unknown_ns != 0 && unknown < kUnknownAtOnce && (unknown + 1) * state.unknown_ns <= kUnknownShortNs)
+    return false;
+  return state.timeline.any_pending() || now < began + kUnknownWaitNs;
+}
+
+std::uint64_t look_again_in(std::uint64_t began, std::uint64_t now) {
+  const std::uint64_t waited = (now - began) / 8;
+  return waited < 20'000 ? 0 : waited < 500'000 ? waited : 500'000;
+}
+
 Verdict judge(State& state, const Device& device, const StreamRecord* record, const Duration& duration,
               std::uint64_t began, std::uint64_t now, std::uint32_t gate) {
   if (away(device, now)) {
     state.alone.decided = false;
+    if (in_the_dark(state, duration, began, now)) return {false, false, look_again_in(began, now)};
     const std::uint64_t wait = state.bucket.wait_ns(device, now);
     return {wait == 0, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
   }
@@ -198,6 +227,7 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
     return {false, (gate & contract::kGateKnown) == 0, look < kLongestWaitNs ? look : kLongestWaitNs};
   }
   if (!state.alone.decided || state.alone.until_ns != kAdmitted) state.alone = {now + kSettleInNs, kAdmitted, true};
+  if (in_the_dark(state, duration, began, now)) return {false, false, look_again_in(began, now)};
   // One at a time until the first has told what it costs; if a marker is to tell, it is waited for.
   const std::uint64_t unknown_wait = pending ? kUnknownPendingNs : kUnknownWaitNs;
   if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + unknown_wait)
@@ -266,7 +296,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     tell(state, device);
     state.mutex.unlock();
     if (verdict.ring && must_ring(device)) ring(g_shared.slice);
-    os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
+    if (verdict.wait_ns != 0) os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
     state.mutex.lock();
     now = os::monotonic_ns();
     poll(state, device, now);
@@ -315,7 +345,9 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     device.mine->launches.fetch_add(1, kRelaxed);
     if (record != nullptr) {
       state.timeline.add(*record, estimated, &duration, 1);
-      token.word[0] = alone ? 1 : 0;
+      const bool unknown = alone && !duration.known();
+      if (unknown) state.timeline.add_unknown(*record);
+      token.word[0] = unknown ? kUnknownToken : alone ? 1 : 0;
       token.word[1] = reinterpret_cast<std::uint64_t>(record);
       token.word[2] = record->generation;
     }
@@ -367,6 +399,7 @@ void after_launch(Token& token, CUresult result) {
   Guard guard(state.mutex);
   if (result != CUDA_SUCCESS) {
     // Nothing was put on the stream: what was charged is settled by the next marker's clock.
+    if (token.word[0] == kUnknownToken && record->generation == token.word[2]) state.timeline.drop_unknown(*record);
     return;
   }
   if (record->generation != token.word[2] || g_captures.load(kRelaxed) != 0) return;
@@ -465,7 +498,7 @@ void forked() {
     state.bucket = Bucket{};
     state.pending_ns = state.progress_ns = state.last_end_ns = state.polled_ns = 0;
     state.alone = Alone{};
-    state.gap_ns = 0;
+    state.gap_ns = state.unknown_ns = 0;
     state.waiting = 0;
   }
   g_durations.clear();

@@ -307,6 +307,56 @@ TEST_F(Gate, holds_a_launch_until_it_is_admitted_and_tells_that_it_waits) {
   EXPECT_EQ(claimed().held_launches.load(), 1u);
 }
 
+TEST_F(Gate, lets_no_launch_buy_a_pass_by_being_new) {
+  const std::uint64_t from = os::monotonic_ns();
+  std::uint64_t passed = 0;
+  for (std::uintptr_t i = 0; i < 8; ++i, ++passed) launch(0xabc000 + 64 * i, 25 * kMs);
+  // Each is measured before the next is let through, and takes longer than any patience.
+  EXPECT_GE(since_ms(from), 170.0);
+  sync();
+  EXPECT_NEAR(static_cast<double>(measured()), 200e6, 20e6);
+}
+
+TEST_F(Gate, charges_the_local_bucket_for_what_turned_out_to_take_longer) {
+  grant_->heartbeat_ns = 1;
+  granted().fallback_share = 5000;
+  const std::uint64_t from = os::monotonic_ns();
+  for (std::uintptr_t i = 0; i < 6; ++i) launch(0xabc000 + 64 * i, 20 * kMs);
+  EXPECT_GE(since_ms(from), 180.0) << "five of 20 ms at half of the device";
+}
+
+TEST_F(Gate, lets_a_few_short_new_ones_through_together) {
+  for (std::uintptr_t i = 0; i < 40; ++i) launch(0xabc000 + 64 * i, 20'000);
+  const std::uint64_t held = claimed().held_launches;
+  for (std::uintptr_t i = 0; i < 3; ++i) sync(), launch(0xdef000 + 64 * i, 20'000);
+  EXPECT_EQ(claimed().held_launches.load(), held);
+  sync();
+  for (std::uintptr_t i = 0; i < 3; ++i) launch(0xeee000 + 64 * i, 20'000);
+  EXPECT_EQ(claimed().held_launches.load(), held) << "what came before was short";
+  sync();
+}
+
+TEST_F(Gate, waits_for_work_that_takes_far_longer_than_it_used_to) {
+  teach(0xf0, 100'000);
+  launch(0xf0, 60 * kMs);
+  gate::before_sync(device_, nullptr, false, false);  // a marker behind it
+  const std::uint64_t from = os::monotonic_ns();
+  while (since_ms(from) < 4) std::this_thread::yield();
+  launch(0xf0, 100'000);
+  EXPECT_GE(since_ms(from), 45.0);
+  sync();
+}
+
+TEST_F(Gate, forgets_what_is_unknown_when_the_launch_fails) {
+  for (std::uintptr_t i = 0; i < 8; ++i) {
+    gate::Token token =
+        gate::before_launch(device_, nullptr, {reinterpret_cast<const void*>(0xabc000 + 64 * i), 1}, false);
+    ASSERT_NE(token.word[0], 0u);
+    gate::after_launch(token, CUDA_ERROR_INVALID_VALUE);
+  }
+  EXPECT_EQ(claimed().held_launches.load(), 0u);
+}
+
 TEST_F(Gate, sends_one_launch_of_an_unknown_function_at_a_time) {
   const std::uint64_t from = os::monotonic_ns();
   launch(0xabc0, 6 * kMs);

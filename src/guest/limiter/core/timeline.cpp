@@ -82,6 +82,13 @@ StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, 
   }
   if (quiet && named) return nullptr;
   if (free == nullptr && stream_high_ < kStreams) free = &streams_[stream_high_++];
+  for (std::uint32_t i = 0; i < kStreams && free == nullptr; ++i) {
+    StreamRecord& idle = streams_[i];  // nothing is known of it that is not over
+    if (idle.count > 0 || idle.unmarked_ns > 0 || idle.leases > 0) continue;
+    Clock* clock = clock_of(idle.context);
+    if (clock != nullptr) give_event(*clock, idle.start);
+    free = &idle;
+  }
   if (free == nullptr) return nullptr;
   CUcontext owner = context;
   if (named && driver().cuStreamGetCtx != nullptr && driver().cuStreamGetCtx(stream, &owner) != CUDA_SUCCESS)
@@ -109,6 +116,8 @@ void Timeline::settle_lost(std::uint64_t estimated_ns, Settled& settled, contrac
 void Timeline::settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim) {
   if (stream.unmarked_ns == 0) return;
   settle_lost(stream.unmarked_ns, settled, claim);
+  unknown_ -= stream.unmarked_unknown;
+  stream.unmarked_unknown = 0;
   stream.unmarked_ns = 0;
   stream.unmarked_launches = 0;
   stream.only = nullptr;
@@ -135,6 +144,7 @@ void Timeline::forget(StreamRecord& record, Settled& settled, contract::ClaimPro
   for (std::uint32_t n = 0; n < record.count; ++n) {
     PendingMarker& marker = record.pending[(record.first + n) % StreamRecord::kPending];
     record.unmarked_ns += marker.estimated_ns;
+    record.unmarked_unknown += marker.unknown;
     if (clock != nullptr) give_event(*clock, marker.start);
   }
   pending_ -= record.count;
@@ -155,7 +165,7 @@ void Timeline::forget_context(CUcontext context, Settled& settled, contract::Cla
 
 void Timeline::clear() {
   for (std::uint32_t i = 0; i < stream_high_; ++i) reset(streams_[i]);
-  stream_high_ = clock_count_ = pending_ = 0;
+  stream_high_ = clock_count_ = pending_ = unknown_ = 0;
   last_ = nullptr;
 }
 
@@ -205,6 +215,26 @@ void Timeline::add(StreamRecord& stream, std::uint64_t estimated_ns, Duration* o
   stream.unmarked_launches += launches;
 }
 
+void Timeline::add_unknown(StreamRecord& stream) {
+  ++stream.unmarked_unknown;
+  ++unknown_;
+}
+
+void Timeline::drop_unknown(StreamRecord& stream) {
+  if (stream.unmarked_unknown == 0) return;
+  --stream.unmarked_unknown;
+  --unknown_;
+}
+
+bool Timeline::overdue(std::uint64_t now, std::uint64_t by_ns) const {
+  if (pending_ == 0) return false;
+  for (std::uint32_t i = 0; i < stream_high_; ++i) {
+    const StreamRecord& stream = streams_[i];
+    if (stream.count > 0 && stream.pending[stream.first].expected_end_ns + by_ns < now) return true;
+  }
+  return false;
+}
+
 void Timeline::mark(StreamRecord& stream, std::uint64_t now) {
   if (stream.unmarked_ns == 0 || !stream.open || stream.count == StreamRecord::kPending) return;
   Clock* clock = clock_of(stream.context);
@@ -221,13 +251,15 @@ void Timeline::mark(StreamRecord& stream, std::uint64_t now) {
                                                                             now,
                                                                             stream.unmarked_ns,
                                                                             stream.mixed ? nullptr : stream.only,
-                                                                            stream.unmarked_launches};
+                                                                            stream.unmarked_launches,
+                                                                            stream.unmarked_unknown,
+                                                                            stream.expected_end_ns};
   ++stream.count;
   ++pending_;
   stream.start = end;  // what follows begins where this ends
   stream.start_recorded_ns = now;
   stream.unmarked_ns = 0;
-  stream.unmarked_launches = 0;
+  stream.unmarked_launches = stream.unmarked_unknown = 0;
   stream.only = nullptr;
   stream.mixed = false;
 }
@@ -285,6 +317,7 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   --pending_;
   give_event(clock, marker.start);
   settled.estimated_ns += marker.estimated_ns;
+  unknown_ -= marker.unknown;
   if (!good || end < start) {
     publish(claim, 0, 0, marker.estimated_ns);
     return;
@@ -306,6 +339,11 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   settled.measured_ns += wall;
   if (host_end > settled.last_end_ns) settled.last_end_ns = host_end;
   stream.open_since_ns = host_end;
+  // Others may have had turns in it: a few times longer than expected is no proof, but who was not known is.
+  if (marker.unknown > 0 || wall / 4 > marker.estimated_ns)
+    settled.late_ns += wall > marker.estimated_ns ? wall - marker.estimated_ns : 0;
+  if (marker.unknown > 0 && marker.launches > 0 && wall / marker.launches >= settled.first_ns)
+    settled.first_ns = wall / marker.launches + 1;
   publish(claim, host_start, host_end, marker.estimated_ns);
   if (marker.only != nullptr && marker.launches > 0) {
     const Measured how = alone.covers(host_start) && active_streams() <= 1 ? Measured::alone

@@ -36,6 +36,8 @@ struct PendingMarker {
   std::uint64_t estimated_ns;
   Duration* only;  // the one thing launched in it, null when it was several
   std::uint32_t launches;
+  std::uint32_t unknown;  // of them, whose duration nobody had measured
+  std::uint64_t expected_end_ns;
 };
 
 struct StreamRecord {
@@ -51,6 +53,7 @@ struct StreamRecord {
   bool start_known = false;
   std::uint64_t unmarked_ns = 0;  // estimated work behind the last marker
   std::uint32_t unmarked_launches = 0;
+  std::uint32_t unmarked_unknown = 0;
   std::uint32_t leases = 0;  // that threads have on it: what they launched is not yet counted in
   Duration* only = nullptr;
   bool mixed = false;
@@ -65,12 +68,14 @@ struct Settled {
   std::uint64_t estimated_ns = 0;  // of stretches now known to be over
   std::uint64_t measured_ns = 0;
   std::uint64_t last_end_ns = 0;  // host clock
+  std::uint64_t late_ns = 0;      // device time far beyond what the launches were charged
+  std::uint64_t first_ns = 0;     // the longest first measurement of a duration, 0 = none
 };
 
 class Timeline {
  public:
   static constexpr std::size_t kStreams = 128;
-  static constexpr std::size_t kContexts = 8;
+  static constexpr std::size_t kContexts = 64;
   static constexpr std::size_t kEvents = 96;  // of one context
 
   // Null when there is no place, or when it is new and whose it is may not be asked.
@@ -86,6 +91,9 @@ class Timeline {
   void open(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
             contract::ClaimProcessDevice& claim);
   void add(StreamRecord& stream, std::uint64_t estimated_ns, Duration* only, std::uint32_t launches);
+  // The launch that was just added is of something never measured; it was not put on the stream after all.
+  void add_unknown(StreamRecord& stream);
+  void drop_unknown(StreamRecord& stream);
   // Puts a marker behind the work so far.
   void mark(StreamRecord& stream, std::uint64_t now);
   // ... on every stream that the calling thread can reach with this context current.
@@ -96,8 +104,10 @@ class Timeline {
             contract::ClaimProcessDevice& claim);
 
   bool any_pending() const { return pending_ > 0; }
-  std::uint32_t active_streams() const;  // with work not known to be over
-  std::uint64_t open_since() const;      // 0: nothing is to come
+  std::uint32_t unknown() const { return unknown_; }  // launches outstanding whose duration nobody has measured
+  bool overdue(std::uint64_t now, std::uint64_t by_ns) const;  // a marker should have passed that long ago
+  std::uint32_t active_streams() const;                        // with work not known to be over
+  std::uint64_t open_since() const;                            // 0: nothing is to come
   bool idle() const { return active_streams() == 0; }
 
  private:
@@ -127,6 +137,7 @@ class Timeline {
   std::uint32_t stream_high_ = 0;
   std::uint32_t clock_count_ = 0;
   std::uint32_t pending_ = 0;
+  std::uint32_t unknown_ = 0;
   StreamRecord* last_ = nullptr;
 };
 
