@@ -260,7 +260,7 @@ std::vector<Path> paths(Driver& d, const Library& l, CUcontext home) {
        }},
       // These end the context that the others use.
       {"cuDevicePrimaryCtxReset",
-       [&d, &l, home] {
+       [&d, &l] {
          CUcontext again = nullptr;
          CUdeviceptr pointer = 0;
          return all({[&] { return d.cuMemAlloc_v2(&pointer, kBytes); },
