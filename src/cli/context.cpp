@@ -98,7 +98,8 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
   // A hypervisor keeps the environment it was started with: one that sees no GPU for a mistake in it would stay, and
   // answer the next attempt too.
   if (const auto driver = check_driver(); !driver)
-    return base::fail(base::ErrorCode::kNoDevice, fmt::format("there is no GPU to share here: {}", driver.error()));
+    return base::fail(base::ErrorCode::kNoDevice, fmt::format("there is no GPU to share here: {}; `tensor-fusion doctor` says how to get one",
+                                                   driver.error()));
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::unexpected(system::error_of("make", "a pipe", errno));
   const system::Fd reader(ends[0]);

@@ -60,7 +60,8 @@ base::Result<std::vector<view::Device>> read_devices(hypervisor::Client& client)
     const base::Json& provider = (*reply)["provider"];
     const bool settled = (*reply)["known"].as_bool(true) || provider["restarts"].as_uint() > 0;
     if (devices.empty() && settled && !provider["trouble"].as_string().empty())
-      return base::fail(ErrorCode::kNoDevice, "there is no GPU to share here: " + provider["trouble"].as_string());
+      return base::fail(ErrorCode::kNoDevice, "there is no GPU to share here: " + provider["trouble"].as_string() +
+                                                  "; `tensor-fusion doctor` says how to get one");
     if (!devices.empty() || settled || system::wall_ms() - begin_ms > kFirstDevicesMs) return devices;
     ::poll(nullptr, 0, kFirstDevicesPollMs);
   }

@@ -12,18 +12,25 @@ namespace {
 struct Room {
   std::uint64_t memory_left = 0;
   std::uint32_t share_left = 0;
-  std::vector<std::string> tenants;
+  std::uint64_t outside_bytes = 0;
+  struct Held {
+    std::string tenant;
+    std::uint64_t memory_bytes;
+    std::uint32_t request_share;
+  };
+  std::vector<Held> held;
 };
 
 Room room_on(const PlaceDevice& device, std::span<const PlaceAllocation> allocations) {
   std::uint64_t memory = device.outside_bytes;
   std::uint64_t share = 0;
   Room room;
+  room.outside_bytes = device.outside_bytes;
   for (const PlaceAllocation& allocation : allocations) {
     if (allocation.uuid != device.uuid) continue;
     memory += allocation.memory_bytes;
     share += allocation.request_share;
-    room.tenants.push_back(allocation.tenant);
+    room.held.push_back({allocation.tenant, allocation.memory_bytes, allocation.request_share});
   }
   room.memory_left = memory < device.memory_bytes ? device.memory_bytes - memory : 0;
   room.share_left = share < kWholeDevice ? static_cast<std::uint32_t>(kWholeDevice - share) : 0;
@@ -34,17 +41,22 @@ std::string name_of(const PlaceDevice& device) {
   return "GPU " + std::to_string(device.index) + (device.model.empty() ? "" : " (" + device.model + ")");
 }
 
-std::string held_by(const Room& room) {
-  if (room.tenants.empty()) return "";
-  constexpr std::size_t kShown = 4;
-  std::vector<std::string> shown(
-      room.tenants.begin(), room.tenants.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, room.tenants.size())));
-  if (room.tenants.size() > kShown) shown.push_back(std::to_string(room.tenants.size() - kShown) + " more");
-  return "; held by " + base::join(shown, ", ");
-}
-
 std::string percent(std::uint32_t basis_points) { return base::to_text(base::Percent{basis_points}); }
 std::string bytes(std::uint64_t value) { return base::to_text(base::Bytes{value}); }
+
+std::string memory_held(const Room::Held& held) { return bytes(held.memory_bytes); }
+std::string share_held(const Room::Held& held) { return percent(held.request_share); }
+
+// "; held by night (8Gi), 3 more and processes outside any slice (70Gi)"
+std::string held_by(const Room& room, std::string (*amount)(const Room::Held&), std::uint64_t outside_bytes) {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> shown;
+  for (const Room::Held& held : room.held)
+    if (shown.size() < kShown) shown.push_back(held.tenant + " (" + amount(held) + ")");
+  if (room.held.size() > kShown) shown.push_back(std::to_string(room.held.size() - kShown) + " more");
+  if (outside_bytes > 0) shown.push_back("processes outside any slice (" + bytes(outside_bytes) + ")");
+  return shown.empty() ? "" : "; held by " + base::join(shown, ", ");
+}
 
 std::expected<std::uint32_t, std::string> share_of(const PlaceDevice& device, const base::Compute& compute) {
   if (const auto* part = std::get_if<base::Percent>(&compute)) return part->basis_points;
@@ -93,12 +105,13 @@ std::expected<Candidate, std::string> try_device(const PlaceDevice& device, cons
   if (!terms) return std::unexpected(terms.error());
   if (terms->memory_bytes > room.memory_left)
     return std::unexpected(bytes(terms->memory_bytes) + " of memory asked, " + bytes(room.memory_left) + " of " +
-                           bytes(device.memory_bytes) + " free" + held_by(room));
+                           bytes(device.memory_bytes) + " free" + held_by(room, memory_held, room.outside_bytes));
   if (terms->request_share > room.share_left)
     return std::unexpected(percent(terms->request_share) + " of compute asked, " + percent(room.share_left) + " free" +
-                           held_by(room));
+                           held_by(room, share_held, 0));
   if (terms->memory_bytes < kLeastMemoryBytes && !request.memory)
-    return std::unexpected("no memory is left to give" + held_by(room) + "; ask for an amount with --vram");
+    return std::unexpected("no memory is left to give" + held_by(room, memory_held, room.outside_bytes) +
+                           "; ask for an amount with --vram");
   const double memory = static_cast<double>(room.memory_left - terms->memory_bytes) /
                         static_cast<double>(std::max<std::uint64_t>(1, device.memory_bytes));
   const double share = static_cast<double>(room.share_left - terms->request_share) / kWholeDevice;
@@ -114,8 +127,10 @@ std::expected<Placement, Refusal> place_once(std::span<const PlaceDevice> device
                                              std::span<const PlaceDevice* const> chosen, std::size_t count) {
   std::vector<Candidate> candidates;
   Refusal refusal;
+  std::size_t working = 0;
   for (const PlaceDevice& device : devices) {
     if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), &device) == chosen.end()) continue;
+    working += device.unusable.empty() ? 1 : 0;
     auto candidate = try_device(device, room_on(device, allocations), request);
     if (candidate) {
       candidates.push_back(*std::move(candidate));
@@ -124,6 +139,7 @@ std::expected<Placement, Refusal> place_once(std::span<const PlaceDevice> device
     }
   }
   if (candidates.size() < count) {
+    refusal.broken = working < count;
     refusal.message = std::to_string(count) + (count == 1 ? " device" : " devices") + " asked, " +
                       std::to_string(candidates.size()) + " of " +
                       std::to_string(chosen.empty() ? devices.size() : chosen.size()) + " can take it";

@@ -61,6 +61,7 @@ struct Placement {
 
 struct Refusal {
   bool never = false;                // it would not fit an empty node either
+  bool broken = false;               // only devices that are broken could take it: waiting does not help
   bool malformed = false;            // the request contradicts itself or names no device of this node
   std::string message;               // one sentence
   std::vector<std::string> reasons;  // one for each device looked at

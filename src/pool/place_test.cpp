@@ -76,7 +76,7 @@ TEST(Place, keeps_requests_within_a_card_and_lets_limits_exceed_it) {
   const auto refused = place(devices, taken, request(Bytes{kGi}, Percent{4000}));
   ASSERT_FALSE(refused);
   EXPECT_FALSE(refused.error().never);
-  EXPECT_EQ(refused.error().reasons.at(0), "GPU 0 (H100): 40% of compute asked, 30% free; held by other");
+  EXPECT_EQ(refused.error().reasons.at(0), "GPU 0 (H100): 40% of compute asked, 30% free; held by other (70%)");
   PlaceRequest r = request(Bytes{kGi}, Percent{9000});
   r.compute_request = Percent{3000};
   EXPECT_TRUE(place(devices, taken, r)) << "70 % + 30 % of requests; 100 % + 90 % of limits";
@@ -141,9 +141,15 @@ TEST(Place, puts_nothing_on_an_unhealthy_card_and_counts_strangers) {
   const auto refused = place(devices, {}, request(Bytes{kGi}, {}));
   ASSERT_FALSE(refused);
   EXPECT_FALSE(refused.error().never);
+  EXPECT_TRUE(refused.error().broken) << "waiting would not help";
   devices[0].unusable.clear();
   devices[0].outside_bytes = 79 * kGi;
-  EXPECT_FALSE(place(devices, {}, request(Bytes{2 * kGi}, {})));
+  const auto full = place(devices, std::vector{allocation(0, kGi / 2, 0)}, request(Bytes{2 * kGi}, {}));
+  ASSERT_FALSE(full);
+  EXPECT_FALSE(full.error().broken);
+  EXPECT_NE(full.error().reasons.at(0).find("held by other (512Mi), processes outside any slice (79Gi)"),
+            std::string::npos)
+      << full.error().reasons.at(0);
 }
 
 // Whatever is asked in whatever order, no card is promised twice, and the same input gives the same answer.

@@ -216,7 +216,9 @@ bool Desk::try_run(Waiting& waiting, bool last) {
   }
   if (!last && !placement.error().never) return false;
   base::Error error = error_for(placement.error());
-  if (error.code == ErrorCode::kNoCapacity && waiting.request.wait_ms == 0)
+  if (error.code == ErrorCode::kNoCapacity && placement.error().broken)
+    error.message += "; `tensor-fusion doctor` says what is wrong";
+  else if (error.code == ErrorCode::kNoCapacity && waiting.request.wait_ms == 0)
     error.message += "; --wait queues until there is room";
   refuse(waiting.connection, error, placement.error().reasons);
   return true;
@@ -253,7 +255,8 @@ void Desk::give(const Waiting& waiting, const pool::Placement& placement) {
     uuids.push_back(device->native_uuid);
     if (placed.memory_bytes < device->context_overhead_bytes)
       reply.notices.push_back("the memory limit is below what one context needs on " + device->model + " (" +
-                              base::to_text(base::Bytes{device->context_overhead_bytes}) + ")");
+                              base::to_text(base::Bytes{device->context_overhead_bytes}) +
+                              "); give it more with --vram, that and what it allocates");
     reply.devices.push_back(std::move(row));
   }
   const bool keeps_log = waiting.request.detach;

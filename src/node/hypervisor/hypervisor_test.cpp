@@ -41,7 +41,7 @@ TEST(Hypervisor, tells_why_a_request_finds_no_room) {
   const auto refused = client.run(request("c", kTestGi, 4000));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kNoCapacity);
-  EXPECT_NE(refused.error().message.find("40% of compute asked, 20% free; held by a"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("40% of compute asked, 20% free; held by a (80%)"), std::string::npos)
       << refused.error().message;
   EXPECT_EQ(client.run(request("d", 81 * kTestGi, 100)).error().code, ErrorCode::kImpossible);
   RunRequest unknown = request("e");

@@ -231,6 +231,8 @@ TEST(Hypervisor, reports_xids_and_places_nothing_on_a_broken_card) {
   const auto refused = daemon.client().run(request("c"));
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("Xid 79"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(refused.error().message.find("--wait"), std::string::npos) << "it would wait for ever";
+  EXPECT_NE(refused.error().message.find("doctor"), std::string::npos) << refused.error().message;
   EXPECT_FALSE(daemon.client().devices().value()["devices"].at(0)["healthy"].as_bool());
 }
 
