@@ -23,6 +23,7 @@
 namespace tensor_fusion::cli {
 namespace {
 
+constexpr const char* kMachineVariable = "TENSOR_FUSION_SIM";
 constexpr const char* kMachineState = "/run/tensor-fusion";  // of the hypervisor that root runs for everybody
 
 // A user without a hypervisor of their own shares the machine's when there is one.
@@ -32,6 +33,17 @@ std::string find_state(const std::optional<std::string>& chosen) {
   const std::string socket = fmt::format("{}/{}", kMachineState, node::hypervisor::kSocketName);
   if (::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket)) return kMachineState;
   return node::hypervisor::state_directory();
+}
+
+// The hypervisor and its provider run in other folders, and so may the program of a slice. A word without a slash is a
+// list of cards unless it ends as such files do.
+void make_simulated_machine_absolute() {
+  const auto machine = environment(kMachineVariable);
+  if (!machine || machine->starts_with('/')) return;
+  if (machine->find('/') == std::string::npos && !machine->ends_with(".yaml") && !machine->ends_with(".yml")) return;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(*machine, error).lexically_normal();
+  if (!error) ::setenv(kMachineVariable, absolute.c_str(), 1);
 }
 
 bool holds_records(const std::string& state) {
@@ -66,6 +78,7 @@ Context::Context(Invocation invocation, std::string program) : invocation_(std::
   auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) self = std::filesystem::absolute(program, error);
   program_folder_ = self.parent_path().string();
+  make_simulated_machine_absolute();
   state_ = find_state(invocation_.value("state"));
 }
 
@@ -98,8 +111,9 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
   // A hypervisor keeps the environment it was started with: one that sees no GPU for a mistake in it would stay, and
   // answer the next attempt too.
   if (const auto driver = check_driver(); !driver)
-    return base::fail(base::ErrorCode::kNoDevice, fmt::format("there is no GPU to share here: {}; `tensor-fusion doctor` says how to get one",
-                                                   driver.error()));
+    return base::fail(
+        base::ErrorCode::kNoDevice,
+        fmt::format("there is no GPU to share here: {}; `tensor-fusion doctor` says how to get one", driver.error()));
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::unexpected(system::error_of("make", "a pipe", errno));
   const system::Fd reader(ends[0]);

@@ -99,6 +99,14 @@ def test_events_tell_of_a_slice_over_its_limit_and_outlive_the_hypervisor(machin
     assert "over limit" in machine.cli("events")[0]
 
 
+def test_a_simulated_machine_may_be_named_by_a_relative_path(machine):
+    (machine.folder / "mine.yaml").write_text("devices: [{profile: h100, count: 3}]\n")
+    done = subprocess.run(machine.program("devices", "-o", "json"), cwd=machine.folder, capture_output=True, text=True,
+                          env={**machine.environment, "TENSOR_FUSION_SIM": "mine.yaml"})
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["devices"]) == 3
+
+
 def test_a_slice_ends_with_its_program_and_gives_its_share_back(machine):
     machine.hypervisor()
     first = sleeper(machine, "--vram", "70Gi", "--compute", "100%", "--gpu", "0")
