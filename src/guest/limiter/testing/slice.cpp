@@ -97,11 +97,10 @@ void TestSlice::run() {
       contract::GrantDevice& device = grant_->devices[i];
       std::uint32_t asked = 0;
       for (std::uint32_t slot = 0; slot < claim_->process_high && slot < contract::kMaxProcesses; ++slot)
-        asked += claim_->processes[slot].devices[i].settle_request.load();
-      if (device.settled.load() != asked || device.reading_done.load() == 0 ||
-          grant_->process_sequence.load() != list) {
+        if (claim_->processes[slot].devices[i].settle_request.load() != seen_[slot][i]) asked = 1;
+      if (asked != 0 || device.reading_done.load() == 0 || grant_->process_sequence.load() != list) {
         read_account(i);
-        device.settled.store(asked);
+        device.settled.fetch_add(1);
         os::futex_wake(&device.settled, 1 << 20, true);
       }
       if ((device.gate.load() & contract::kGateAdmitted) == 0) {
@@ -135,18 +134,21 @@ void TestSlice::list_processes() {
 void TestSlice::read_account(std::uint32_t row) {
   contract::GrantDevice& device = grant_->devices[row];
   const std::uint32_t reading = device.reading_begun.fetch_add(1) + 1;
+  const std::uint32_t high = std::min<std::uint32_t>(claim_->process_high.load(), contract::kMaxProcesses);
+  std::vector<std::uint32_t> requests;  // those made before the account is looked at
+  for (std::uint32_t slot = 0; slot < high; ++slot)
+    requests.push_back(claim_->processes[slot].devices[row].settle_request.load());
   const std::uint64_t shown = account_ ? account_(row) : claim_->devices[row].used_bytes.load();
   device.reading_mark.store(reading);
   device.observed_bytes.store(shown == 0 ? 1 : shown);
-  const std::uint32_t high = std::min<std::uint32_t>(claim_->process_high.load(), contract::kMaxProcesses);
   std::uint32_t turn = 0;
   for (std::uint32_t step = 0; step < high && turn == 0; ++step) {
     const std::uint32_t slot = (last_turn_[row] + step) % high;
-    const std::uint32_t asked = claim_->processes[slot].devices[row].settle_request.load();
+    const std::uint32_t asked = requests[slot];
     if (asked == seen_[slot][row] || claim_->processes[slot].state.load() != contract::kSlotLive) continue;
-    seen_[slot][row] = asked;
     turn = last_turn_[row] = slot + 1;
   }
+  for (std::uint32_t slot = 0; slot < high; ++slot) seen_[slot][row] = requests[slot];
   device.turn.store(turn);
   device.reading_list.store(grant_->process_sequence.load());
   device.reading_done.store(reading);
