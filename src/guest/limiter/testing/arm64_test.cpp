@@ -39,7 +39,7 @@ Outcome probe(const TestSlice& slice, std::vector<std::string> arguments) {
 TEST_P(Arm64, holds_the_limit_by_every_door) {
   if (!can_run()) GTEST_SKIP() << kNeeds;
   TestSlice slice({{"GPU-00000000-0000-0000-0000-000000000000", 64 * kMiB, 0, true, 10000}});
-  slice.start_hypervisor();
+  slice.start_hypervisor({}, false);
   const Outcome outcome = probe(slice, {GetParam(), "fill", std::to_string(kMiB)});
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(outcome.number("count"), 64u);
@@ -52,7 +52,7 @@ TEST_P(Arm64, holds_the_limit_by_every_door) {
 TEST_P(Arm64, launches_pass_the_gate) {
   if (!can_run()) GTEST_SKIP() << kNeeds;
   TestSlice slice({{"GPU-00000000-0000-0000-0000-000000000000", 64 * kMiB, 0, false, 3000}});
-  slice.start_hypervisor();
+  slice.start_hypervisor({}, false);
   const Outcome outcome = probe(slice, {GetParam(), "launch", "10"});
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(outcome.number("launch"), 0u);

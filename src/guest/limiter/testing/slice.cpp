@@ -73,8 +73,9 @@ TestSlice::~TestSlice() {
   std::filesystem::remove_all(directory_);
 }
 
-void TestSlice::start_hypervisor(Account account) {
+void TestSlice::start_hypervisor(Account account, bool reaps) {
   stop_ = false;
+  reaps_ = reaps;
   account_ = std::move(account);
   thread_ = std::thread([this] { run(); });
 }
@@ -87,7 +88,7 @@ void TestSlice::run() {
   const int bell = open((directory_ + "/bell").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   while (!stop_) {
     grant_->heartbeat_ns.store(os::monotonic_ns());
-    reap();
+    if (reaps_) reap();
     char bytes[64];
     while (read(bell, bytes, sizeof bytes) > 0) {
     }

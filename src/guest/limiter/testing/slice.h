@@ -35,7 +35,9 @@ class TestSlice {
 
   // What the driver shows of the tenant on the device of a row. Where there is no other account it is the ledger's own.
   using Account = std::function<std::uint64_t(std::uint32_t row)>;
-  void start_hypervisor(Account account = {});  // heartbeat, admission, readings and reaping, in a thread
+  // Heartbeat, admission, readings and reaping, in a thread. Reaping looks at /proc, where the start of an emulated
+  // process is not what the emulator tells it.
+  void start_hypervisor(Account account = {}, bool reaps = true);
   void stop_hypervisor();
   std::uint64_t reap_ms() const { return worst_reap_ms_; }  // longest time between a death and its slot being free
 
@@ -46,6 +48,7 @@ class TestSlice {
   void read_account(std::uint32_t row);
   std::string directory_;
   Account account_;
+  bool reaps_ = true;
   std::uint32_t last_turn_[contract::kMaxDevices] = {};
   std::uint32_t seen_[contract::kMaxProcesses][contract::kMaxDevices] = {};  // settle requests that had their turn
   contract::GrantPage* grant_ = nullptr;
