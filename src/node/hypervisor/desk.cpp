@@ -317,6 +317,8 @@ void Desk::started(ConnectionId connection, const system::Peer& peer, const Json
       }))
     return refuse(connection, {ErrorCode::kUsage, "this process is the first of another slice already"});
   const auto done = parts_.tenants.started(*tenant, pid);
+  if (done && tenant->early_signal != 0)
+    static_cast<void>(system::signal_process(tenant->root.get(), tenant->early_signal));
   done ? server_->send(connection, ok()) : refuse(connection, done.error());
 }
 
@@ -415,6 +417,7 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
     return refuse(connection, {ErrorCode::kUsage, std::to_string(number) + " is no signal"});
   Tenant* tenant = tenant_for(connection, peer, request, "tenant");
   if (!tenant) return;
+  if (!tenant->record.started()) tenant->early_signal = number;
   int reached = 0;
   std::vector<pid_t> signalled;
   for (const LiveProcess& process : tenant->processes) {

@@ -146,7 +146,11 @@ TEST(Hypervisor, signals_no_process_that_a_slice_only_claims) {
   daemon.world("process " + std::to_string(bystander.pid) + " GPU-0000 5000 0\n");
   EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "process " + std::to_string(bystander.pid)); }))
       << "a claim does not make it limited";
+  forged.pid.store(static_cast<std::uint32_t>(daemon.pid()));  // the daemon has every page in its memory
+  forged.start_ticks.store(*system::start_ticks(daemon.pid()));
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "which is the hypervisor"); }));
   ASSERT_TRUE(daemon.client().kill("liar", SIGKILL));
+  EXPECT_TRUE(daemon.client().list()) << "signalled itself";
   EXPECT_TRUE(system::process_stat(bystander.pid) && !system::process_stat(bystander.pid)->dead());
   EXPECT_TRUE(eventually([&] { return !system::process_stat(child.pid) || system::process_stat(child.pid)->dead(); }));
 }

@@ -269,6 +269,16 @@ TEST(Hypervisor, ends_every_process_of_a_tenant_on_kill) {
   EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
 }
 
+TEST(Hypervisor, ends_a_tenant_that_was_killed_before_it_had_a_process) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  ASSERT_TRUE(daemon.client().kill("a", SIGKILL));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
+}
+
 TEST(Client, says_why_a_hypervisor_does_not_start) {
   const system::ScratchDirectory scratch;
   EnsureOptions options{.state = scratch.path("s"),

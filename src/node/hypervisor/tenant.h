@@ -49,6 +49,7 @@ struct TenantUsage {
   double utilisation_percent = 0;  // NVML
   double used_share = 0;           // basis points of the device's time over the last period
   std::uint64_t service_ns = 0;    // at the last period's end
+  bool bypass_reported = false;
 };
 
 struct Tenant {
@@ -59,11 +60,12 @@ struct Tenant {
   system::Fd root;               // pidfd of the first process
   std::uint64_t watched_ns = 0;  // since when
   bool root_dead = false;
+  int early_signal = 0;  // of a kill that came before the first process was known
   bool removed = false;
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
   LockWatch locks;
-  std::uint64_t settles_paid_ns = 0;  // until when readings on its request are paid for
   MapReader maps;
+  std::uint64_t settles_paid_ns = 0;  // until when readings on its request are paid for
   std::vector<LiveProcess> processes;
   std::vector<TenantUsage> usage;
   std::vector<std::string> tampered;  // distinct sentences, bounded

@@ -339,6 +339,8 @@ void TenantTable::take_notice_of(Tenant& tenant, const SlotView& slot) {
     for (const auto& [id, other] : tenants_) {
       if (other.get() != &tenant && is_member(other->record, *host_pid)) foreign = " of tenant " + other->record.name;
     }
+    // We have every claim page in our memory and belong to none of them.
+    if (*host_pid == ::getpid()) foreign = ", which is the hypervisor";
     if (foreign.empty()) {
       const auto mapped = tenant.maps.has_mapped(*host_pid, slot.start_ticks, tenant.pages.claim_file(),
                                                  contract::kClaimFile, process.seen_ns);
