@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,6 +45,17 @@ void make_simulated_machine_absolute() {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(*machine, error).lexically_normal();
   if (!error) ::setenv(kMachineVariable, absolute.c_str(), 1);
+}
+
+// One that has just been started places nothing before it has seen its devices.
+void await_devices(node::hypervisor::Client& client) {
+  constexpr int kLooks = 1000;
+  constexpr int kBetweenMs = 20;
+  for (int look = 0; look < kLooks; ++look) {
+    const auto reply = client.devices();
+    if (!reply || (*reply)["known"].as_bool(true) || (*reply)["provider"]["restarts"].as_uint() > 0) return;
+    ::poll(nullptr, 0, kBetweenMs);
+  }
 }
 
 bool holds_records(const std::string& state) {
@@ -100,7 +112,10 @@ base::Result<node::hypervisor::Client> Context::connect() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
   const bool ours = ::access(state_.c_str(), W_OK) == 0;
-  return ours && holds_records(state_) ? ensure_running() : std::move(client);
+  if (!ours || !holds_records(state_)) return client;
+  client = ensure_running();
+  if (client) await_devices(*client);
+  return client;
 }
 
 // A hypervisor started by this process would be its child, and so the child of the program that `run` becomes. So a

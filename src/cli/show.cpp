@@ -189,7 +189,7 @@ int show_top(const Context& context) {
   const auto take = [&]() -> base::Result<view::Overview> {
     auto overview = take_overview(*client);
     if (overview) return overview;
-    auto another = context.connect();
+    auto another = context.connect_running();
     if (!another)
       return base::fail(overview.error().code, overview.error().message + "; this goes on when one runs again");
     client = std::move(another);
