@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/text.h"
 #include "view/table.h"
@@ -45,9 +46,27 @@ class Parser {
   Failure fail(std::string_view message) const { return UsageError{view::printable(message), result_.command}; }
 
   Failure take_argument(const std::string& word) {
+    if (auto failure = look_for_other_dashes(word)) return failure;
     if (result_.command == nullptr) return take_command(word);
     result_.arguments.push_back(word);
     return result_.command->takes_program ? begin_program() : std::nullopt;
+  }
+
+  // Editors and web pages turn two dashes into one long one.
+  Failure look_for_other_dashes(std::string_view word) const {
+    if (only_arguments_ || word.starts_with('-')) return std::nullopt;
+    std::string_view rest = word;
+    for (bool more = true; more;) {
+      more = false;
+      for (const std::string_view dash : {"\xE2\x80\x93", "\xE2\x80\x94", "\xE2\x88\x92", "\xE2\x80\x92", "-"}) {
+        if (!rest.starts_with(dash)) continue;
+        rest.remove_prefix(dash.size());
+        more = true;
+      }
+    }
+    if (rest.size() == word.size()) return std::nullopt;
+    return fail(fmt::format("`{}` begins with a dash of another kind, as editors make it; write `{}{}` with plain ones",
+                            word, rest.size() == 1 ? "-" : "--", rest));
   }
 
   // After the first word of a program nothing is ours any more.
@@ -55,10 +74,21 @@ class Parser {
     if (result_.command == nullptr)
       return fail("a command must stand before `--`, such as `tensor-fusion run -- PROGRAM`");
     if (!result_.command->takes_program) return std::nullopt;
+    if (!only_arguments_) result_.stray_option = option_among_the_rest();
     result_.arguments.insert(result_.arguments.end(), words_.begin() + static_cast<std::ptrdiff_t>(next_),
                              words_.end());
     next_ = words_.size();
     return std::nullopt;
+  }
+
+  // What nearly no other program has: `--gpus` or `--name` may well be the program's own.
+  std::string option_among_the_rest() const {
+    constexpr std::array<std::string_view, 3> kOurs{"--vram", "--compute", "--compute-request"};
+    for (std::size_t i = next_; i < words_.size() && words_[i] != "--"; ++i) {
+      const std::string_view name = std::string_view(words_[i]).substr(0, words_[i].find('='));
+      if (std::ranges::find(kOurs, name) != kOurs.end()) return std::string(name);
+    }
+    return "";
   }
 
   Failure take_command(const std::string& word) {
@@ -116,6 +146,9 @@ class Parser {
 
   // `-d`, `-o json`, `-ojson`, `-o=json`, and flags run together as in `-dw`.
   Failure take_short(const std::string& word) {
+    const std::string_view name = std::string_view(word).substr(1, word.find('=') - 1);
+    if (name.size() > 1 && find([&](const Option& candidate) { return candidate.name == name; }) != nullptr)
+      return fail(fmt::format("`-{}` is several letters after one dash; write `--{}`", name, word.substr(1)));
     for (std::size_t i = 1; i < word.size(); ++i) {
       const Option* option =
           find([&](const Option& candidate) { return candidate.letter != '\0' && candidate.letter == word[i]; });

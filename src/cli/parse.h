@@ -22,6 +22,7 @@ class Invocation {
   const Command* command = nullptr;
   std::vector<std::string> arguments;  // positional; for a command that takes a program: the program and its arguments
   bool wants_help = false;
+  std::string stray_option;  // one of ours after the program's name, without `--`: it goes to the program
 
   bool has(std::string_view option) const;
   std::optional<std::string> value(std::string_view option) const;  // the last one given

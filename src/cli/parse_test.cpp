@@ -26,6 +26,27 @@ TEST(Parse, leaves_everything_after_the_program_to_the_program) {
   EXPECT_FALSE(read->json());
 }
 
+TEST(Parse, notices_an_option_of_ours_among_the_programs_words) {
+  EXPECT_EQ(parse({"run", "python", "train.py", "--compute", "40%"})->stray_option, "--compute");
+  EXPECT_EQ(parse({"run", "python", "train.py", "--vram=1Gi"})->stray_option, "--vram");
+  EXPECT_EQ(parse({"run", "--", "python", "--compute", "40%"})->stray_option, "");
+  EXPECT_EQ(parse({"run", "--compute", "40%", "python", "--name", "x"})->stray_option, "");
+}
+
+TEST(Parse, names_the_long_option_where_one_dash_was_written) {
+  EXPECT_NE(parse({"run", "-detach", "true"}).error().message.find("write `--detach`"), std::string::npos);
+  EXPECT_NE(parse({"run", "-gpu", "0", "true"}).error().message.find("write `--gpu`"), std::string::npos);
+  EXPECT_NE(parse({"run", "-name=x", "true"}).error().message.find("write `--name=x`"), std::string::npos);
+  EXPECT_TRUE(parse({"run", "-dw", "-g0", "true"}));
+}
+
+TEST(Parse, tells_a_dash_of_another_kind) {
+  EXPECT_NE(parse({"run", "\xE2\x80\x93vram", "1Gi", "true"}).error().message.find("write `--vram`"),
+            std::string::npos);
+  EXPECT_NE(parse({"run", "\xE2\x80\x94vram", "1Gi", "true"}).error().message.find("another kind"), std::string::npos);
+  EXPECT_TRUE(parse({"run", "--", "\xE2\x80\x93vram"}));
+}
+
 TEST(Parse, takes_options_before_and_after_the_command_and_its_arguments) {
   for (const Words& words :
        {Words{"-o", "json", "ps"}, Words{"ps", "-ojson"}, Words{"--output=json", "ps"}, Words{"ps", "a", "-o=json"}}) {

@@ -88,6 +88,12 @@ class Run {
 
   // Everything that can be refused without a hypervisor.
   Step<void> prepare() {
+    if (!invocation_.stray_option.empty()) {
+      notice(
+          fmt::format("`{0}` stands after the program and goes to it, not to `run`; write it before the program, or "
+                      "`--` before the program where it is meant for that",
+                      invocation_.stray_option));
+    }
     if (const auto inside = current_slice()) {
       return stop(kExitUsage,
                   fmt::format("this shell already runs in the slice at `{}`; start the program directly", *inside));
