@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,23 @@ namespace tensor_fusion::cli {
 namespace {
 
 constexpr std::string_view kSuffix = "_bench";
+
+struct Benchmark {
+  std::string_view name;
+  std::string_view says;  // what it does, and about how long on a machine that is otherwise idle
+};
+constexpr std::array kBenchmarks{
+    Benchmark{"limiter", "what the limiter costs a program's calls"},
+    Benchmark{"share", "how exactly programs get the shares they were given"},
+    Benchmark{"memory", "how exactly memory limits hold"},
+    Benchmark{"start", "how long a slice takes to start"},
+    Benchmark{"hypervisor", "what the hypervisor costs the machine"},
+};
+
+// Only the names that the command takes: a build folder holds benchmarks of single parts too.
+bool is_offered(std::string_view name) {
+  return std::ranges::find(kBenchmarks, name, &Benchmark::name) != kBenchmarks.end();
+}
 
 std::vector<std::string> bench_folders(const Context& context) {
   return {context.program_folder() + "/../bench", context.program_folder() + "/../libexec/tensor-fusion/bench"};
@@ -41,6 +60,7 @@ base::Result<Outcome> run_one(const Context& context, const std::string& name, c
   if (child < 0)
     return base::fail(base::ErrorCode::kInternal, fmt::format("cannot start a process: {}", std::strerror(errno)));
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would read what it measures
     ::dup2(writer.get(), STDOUT_FILENO);
     ::execl(path.c_str(), path.c_str(), nullptr);
     ::_exit(kExitNotExecutable);
@@ -72,6 +92,7 @@ int bench(const Context& context) {
     for (const std::string& file : system::list_directory(folder)) {
       if (!file.ends_with(kSuffix)) continue;
       const std::string path = fmt::format("{}/{}", folder, file);
+      if (!is_offered(std::string_view(file).substr(0, file.size() - kSuffix.size()))) continue;
       if (::access(path.c_str(), X_OK) == 0) known.emplace_back(file.substr(0, file.size() - kSuffix.size()), path);
     }
   }
@@ -96,6 +117,8 @@ int bench(const Context& context) {
                                                   "or install tensor-fusion's benchmarks",
                                                   name)});
     }
+    std::fprintf(stderr, "tensor-fusion: measures %s; this may take some minutes\n",
+                 std::ranges::find(kBenchmarks, name, &Benchmark::name)->says.data());
     auto outcome = run_one(context, name, found->second);
     if (!outcome) return context.fail(outcome.error());
     all_held = all_held && outcome->exit_code == 0;

@@ -116,6 +116,10 @@ def test_bench_gives_the_last_line_of_each_and_fails_with_any(machine, status):
     assert code == status
     compare("bench", json.loads(output))
     assert json.loads(output)["benchmarks"][1] == {"name": "memory", "exit_code": status, "result": "bench memory: figure=1"}
-    assert bench("memory") == (status, "measuring\nbench memory: figure=1\n", "")
+    (machine.folder / "bench/ptx_bench").touch(0o755)
+    assert bench("--list")[1] == "limiter\nmemory\n", "only what the command takes"
+    code, output, error = bench("memory")
+    assert (code, output) == (status, "measuring\nbench memory: figure=1\n")
+    assert "how exactly memory limits hold" in error
     code, _, error = bench("start")
     assert code == 12 and "`start` is not installed" in error
