@@ -63,12 +63,12 @@ TEST(EventRing, goes_on_after_what_another_hypervisor_has_kept) {
   const system::ScratchDirectory folder;
   {
     EventRing ring;
-    ring.keep_in(folder.path());
+    ring.keep_in(folder.path("."));
     ring.add({.kind = "started", .tenant = "a", .device = "", .message = "placed"});
     for (int i = 0; i < 4; ++i) ring.add({.kind = "tampered", .tenant = "a", .device = "", .message = "again"});
   }
   EventRing next;
-  next.keep_in(folder.path());
+  next.keep_in(folder.path("."));
   next.add({.kind = "tampered", .tenant = "a", .device = "", .message = "again"});
   const auto kept = next.after(0);
   ASSERT_EQ(kept.size(), 2u);
@@ -81,11 +81,11 @@ TEST(EventRing, goes_on_after_what_another_hypervisor_has_kept) {
 TEST(EventRing, keeps_its_files_small) {
   const system::ScratchDirectory folder;
   EventRing ring;
-  ring.keep_in(folder.path());
+  ring.keep_in(folder.path("."));
   const std::string much(4096, 'x');
   for (int i = 0; i < 400; ++i) ring.add({.kind = "x", .tenant = std::to_string(i), .device = "", .message = much});
   std::uintmax_t bytes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) bytes += entry.file_size();
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path("."))) bytes += entry.file_size();
   EXPECT_GT(bytes, EventRing::kLargestFile / 2);
   EXPECT_LE(bytes, 2 * EventRing::kLargestFile);
 }
