@@ -378,7 +378,7 @@ ShareAccount Arbiter::account(ShareKey key) const {
   result.cap_credit_ns = cap_credit(*tenant);
   result.scale = tenant->scale;
   result.wanting = tenant->claim.blocked > 0 || tenant->claim.streams > 0;
-  result.bypass_suspected = tenant->utilisation_over >= 3;
+  result.bypass_suspected = tenant->utilisation_over >= 2;
   return result;
 }
 

@@ -158,7 +158,11 @@ class Arbiter {
     std::vector<Stretch> stretches;  // not yet settled
     std::uint64_t late_until = 0;    // stretches that came too late were charged up to here
     double utilisation_service = -1;
-    unsigned utilisation_over = 0;
+    double utilisation_balance = 0;   // seen beyond what was claimed
+    double utilisation_disputed = 0;  // charged for that of late
+    std::uint64_t utilisation_at = 0;
+    unsigned utilisation_over = 0;   // how often, until it has long not been
+    unsigned utilisation_quiet = 0;  // windows since
 
     double service() const { return measured + scale * (launched - settled) + extra; }
     double weight(const ShareRules& rules) const;

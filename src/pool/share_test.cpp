@@ -574,6 +574,36 @@ TEST(ShareLiar, work_behind_the_gate_shows_in_nvml_and_is_charged) {
   EXPECT_GT(arbiter.account(1).service_ns, before + 0.9e9);
 }
 
+TEST(ShareLiar, one_that_forges_its_counters_has_no_more_than_its_share_over_time) {
+  Arbiter arbiter;
+  arbiter.add(1, cap(.2), kSecond);
+  double had = 0;
+  for (Time second = 2; second <= 62; ++second) {
+    arbiter.observe(1, {.launched_ns = 25 * kMs * second, .blocked = 1}, {}, second * kSecond);
+    arbiter.decide(second * kSecond);
+    // A whole second while it may, and a pause while it may not: NVML tells both a window late.
+    const bool open = arbiter.account(1).cap_credit_ns > 0;
+    had += open ? 1 : 0;
+    arbiter.observe_utilisation(1, open ? 100 : 0, kSecond, second * kSecond);
+  }
+  EXPECT_LE(had / 61, .3);
+  EXPECT_TRUE(arbiter.account(1).bypass_suspected);
+}
+
+TEST(ShareLiar, a_long_kernel_that_tells_when_it_has_ended_is_not_charged_twice) {
+  Arbiter arbiter;
+  arbiter.add(1, cap(.5), kSecond);
+  arbiter.add(2, cap(.5), kSecond);
+  arbiter.observe_utilisation(1, 0, kSecond, kSecond);
+  for (Time second = 2; second <= 5; ++second) {
+    arbiter.decide(second * kSecond);
+    arbiter.observe_utilisation(1, 100, kSecond, second * kSecond);
+  }
+  arbiter.observe(1, {.launched_ns = 4 * kSecond}, {}, 5 * kSecond);
+  arbiter.observe_utilisation(1, 0, kSecond, 6 * kSecond);
+  EXPECT_NEAR(arbiter.account(1).service_ns, 4e9, 1e9);
+}
+
 TEST(ShareLiar, what_is_told_too_late_is_charged_in_full) {
   Arbiter arbiter;
   arbiter.add(1, cap(.3), kSecond);

@@ -61,6 +61,8 @@ Slice slice_from(const Json& json) {
   if (tampered.as_bool() || !tampered.as_string().empty() || tampered.as_int() != 0)
     slice.alarms.emplace_back("tampered");
   if (!std::ranges::all_of(slice.processes, limiter_is_live)) slice.alarms.emplace_back("unlimited process");
+  if (std::ranges::any_of(json["devices"].items(), [](const Json& item) { return item["bypass_suspected"].as_bool(); }))
+    slice.alarms.emplace_back("bypass suspected");
   if (std::ranges::any_of(slice.devices, is_far_above)) slice.alarms.emplace_back("over limit");
   return slice;
 }

@@ -77,6 +77,13 @@ TEST(SliceList, shows_age_in_the_unit_that_people_would_use) {
   EXPECT_EQ(age_text(std::uint64_t{3} * 24 * 3600 * 1000), "3d");
 }
 
+TEST(SliceList, raises_an_alarm_for_a_slice_whose_account_the_driver_contradicts) {
+  const Json reply = Json::object(
+      {{"tenants", Json::array().push(Json::object(
+                       {{"id", "a"}, {"devices", Json::array().push(Json::object({{"bypass_suspected", true}}))}}))}});
+  EXPECT_EQ(slice_list_from(reply).slices.at(0).alarms, std::vector<std::string>{"bypass suspected"});
+}
+
 TEST(SliceList, raises_an_alarm_for_a_slice_far_above_its_memory_limit) {
   const auto alarms_at = [](std::uint64_t used) {
     const Json reply = Json::object(

@@ -312,11 +312,13 @@ int list_processes(ListFunction function, nvml::Device handle, std::map<unsigned
   return nvml::kInsufficientSize;
 }
 
-// Mean of each process's samples of the last second.
+// Of each process in the time that its last sample tells of. A process has no sample of a time in which it did nothing
+// and is told its newest: only one that is of just now says what it does on average.
 std::map<unsigned, double> utilisation_of(nvml::Device handle) {
   std::map<unsigned, double> sums;
   if (!library.process_utilization) return sums;
-  const unsigned long long since_us = (system::wall_ms() - 1000) * 1000;
+  constexpr unsigned long long kSampleMs = 170;
+  const unsigned long long since_us = (system::wall_ms() - kSampleMs) * 1000;
   unsigned count = 0;
   library.process_utilization(handle, nullptr, &count, since_us);
   if (count == 0) return sums;

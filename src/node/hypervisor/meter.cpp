@@ -236,8 +236,15 @@ void Meter::apply(Tenant& tenant, const Before& before) {
     auto& word = grant.devices[row].unledgered_bytes;
     if (word.load(std::memory_order_relaxed) != found.bytes) word.store(found.bytes, std::memory_order_release);
     const Device* device = devices_.find(tenant.record.devices[row].uuid);
-    if (periodic_ && device)
-      share_.observe_utilisation(tenant.share_id, device->ordinal, usage.utilisation_percent, 1'000'000'000);
+    if (!periodic_ || !device) continue;
+    share_.observe_utilisation(tenant.share_id, device->ordinal, usage.utilisation_percent, 1'000'000'000);
+    const bool suspected = share_.usage(tenant.share_id, device->ordinal).bypass_suspected;
+    if (suspected && !usage.bypass_reported)
+      events_.add({.kind = "tampered",
+                   .tenant = tenant.record.name,
+                   .device = device->uuid,
+                   .message = "its account of the GPU's time does not agree with the driver's; the driver's counts"});
+    usage.bypass_reported = suspected;
   }
 }
 

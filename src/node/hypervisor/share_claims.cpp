@@ -63,6 +63,9 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
         slot.markers = row.marker_count.load(std::memory_order_acquire);
       }
     }
+    const bool shrinks = row.launched_ns.load(kRelaxed) < slot.launched ||
+                         row.marker_count.load(std::memory_order_acquire) < slot.markers;
+    shrunk_ += shrinks ? 1 : 0;
     outline = (outline * 31 + pid) * 31 + row.settle_request.load(kRelaxed);
     launched_ns_ += grown(slot.launched, row.launched_ns.load(kRelaxed), kMostAtOnceNs);
     held_ns_ += grown(slot.held, row.held_ns.load(kRelaxed), kMostAtOnceNs);

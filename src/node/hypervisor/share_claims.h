@@ -18,6 +18,8 @@ class ShareClaims {
   std::uint64_t held_ns() const { return held_ns_; }
   std::uint64_t launches() const { return launches_; }
   std::uint64_t blocked() const { return blocked_; }
+  // A live process's counters only grow: how often one did not.
+  std::uint64_t shrunk() const { return shrunk_; }
   bool anyone() const { return anyone_; }  // some process held a slot when it was read last
   // Changes when a process takes or leaves a slot or asks for a settlement.
   std::uint64_t outline() const { return outline_; }
@@ -40,6 +42,7 @@ class ShareClaims {
   std::uint64_t launches_ = 0;
   std::uint64_t blocked_ = 0;
   std::uint64_t outline_ = 0;
+  std::uint64_t shrunk_ = 0;
   bool anyone_ = false;
   bool first_ = true;  // what stood there before we came has been charged by whoever was here before
 };

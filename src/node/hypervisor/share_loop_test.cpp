@@ -84,6 +84,22 @@ TEST(ShareLoop, admits_one_tenant_of_a_device_and_hands_over) {
   EXPECT_GT(turns[1], 700u);
 }
 
+TEST(ShareLoop, suspects_a_tenant_whose_counters_go_back) {
+  FakeTenant a;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(3000, 3000));
+  std::uint64_t now = system::monotonic_ns();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(loop.usage(1, 0).bypass_suspected);
+    for (const std::uint64_t launched : {200'000, 0}) {
+      a.row().launched_ns = launched;
+      a.ring();
+      loop.run_once(now += kMs);
+    }
+  }
+  EXPECT_TRUE(loop.usage(1, 0).bypass_suspected);
+}
+
 TEST(ShareLoop, keeps_devices_apart) {
   FakeTenant a, b;
   ShareLoop loop;

@@ -15,6 +15,7 @@ constexpr std::uint64_t kTogetherNs = 50'000;   // devices due so soon are decid
 // On a node with many contended devices a wake-up costs far more than a decision, so it may come a little late and find
 // more of them due. An opening gate by no more than is left of the last tenant's queue when the next is let in
 // (pool::ShareRules::handover_ns), so no device idles for it; a shutting one by what a stay may well be longer.
+constexpr std::uint64_t kForged = 3;  // a program that is replaced by another in its place counts from 0, too
 constexpr std::size_t kManyDevices = 4;
 constexpr std::uint64_t kOpenLateNs = 500'000;
 constexpr std::uint64_t kShutLateNs = 1'500'000;
@@ -205,7 +206,7 @@ ShareUsage ShareTable::usage(ShareTenantId id, std::uint32_t device) const {
     usage.scale = account.scale;
     usage.admitted = place->admitted;
     usage.wanting = account.wanting;
-    usage.bypass_suspected = account.bypass_suspected;
+    usage.bypass_suspected = account.bypass_suspected || place->claims.shrunk() >= kForged;
   }
   return usage;
 }
