@@ -65,6 +65,7 @@ struct Hypervisor::State {
         meter(*loop, provider, devices, tenants, share, events),
         desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
               options.version}) {
+    meter.keep_overheads(directory.path() + "/overheads");
     tenants.set_hooks({.rang = [this] { settle_all(); },
                        .changed =
                            [this](Tenant& tenant) {
@@ -88,6 +89,7 @@ struct Hypervisor::State {
       const bool first = !devices.known();
       for (const DeviceChange& change : devices.update(ProviderProcess::items<ExtendedDeviceInfo>(*reply)))
         events.add({.kind = "device", .tenant = "", .device = change.uuid, .message = change.message});
+      meter.recall_overheads();
       if (first) tenants.settle_shares();
       ask_for_files(0);
     });

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/id.h"
+#include "contract/guess.h"
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/membership.h"
 #include "node/hypervisor/reconcile.h"
@@ -41,6 +42,14 @@ bool is_shared_server(const system::ProcessStat& stat) { return stat.name.starts
 Meter::Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants,
              ShareLoop& share, EventRing& events)
     : loop_(loop), provider_(provider), devices_(devices), tenants_(tenants), share_(share), events_(events) {}
+
+void Meter::recall_overheads() {
+  for (Device& device : devices_.all()) {
+    if (device.context_overhead_bytes != 0) continue;
+    const std::uint64_t kept = overheads_.of(device.uuid, device.driver);
+    if (kept <= device.memory_bytes / 4) device.context_overhead_bytes = kept;
+  }
+}
 
 void Meter::read_now(std::function<void()> done) {
   if (done) waiting_.push_back(std::move(done));
@@ -84,6 +93,7 @@ Meter::Before Meter::begin_with(const Tenant& tenant) const {
       const auto& claim = page.processes[process.slot].devices[row];
       before.settle[{process.slot, row}] = claim.settle_request.load(std::memory_order_acquire);
       before.ledger[{process.slot, row}] = ledger_of(page, process.slot, row, memory);
+      before.guessed[{process.slot, row}] = contract::guessed_bytes(claim).load(std::memory_order_acquire);
     }
   }
   return before;
@@ -193,12 +203,18 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
 void Meter::learn_overhead(Tenant& tenant, const Before& before) {
   for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
     Device* device = devices_.find(tenant.record.devices[row].uuid);
-    if (!device || device->context_overhead_bytes != 0) continue;
+    if (!device) continue;
+    auto& word = tenant.pages.grant().devices[row].context_overhead_bytes;
+    if (device->context_overhead_bytes != 0) {  // kept from before, and the page is older than the list of devices
+      if (word.load() == 0) word.store(device->context_overhead_bytes, std::memory_order_release);
+      continue;
+    }
     // What an earlier hypervisor has learned stands in the page.
-    const std::uint64_t known = tenant.pages.grant().devices[row].context_overhead_bytes.load();
+    const std::uint64_t known = word.load();
     if (known <= kMostOverheadBytes) device->context_overhead_bytes = known;
     if (device->context_overhead_bytes == 0) learn_overhead(tenant, before, row, *device);
     if (device->context_overhead_bytes == 0) continue;
+    overheads_.keep(device->uuid, device->driver, device->context_overhead_bytes);
     for (Tenant* other : tenants_.all())
       for (std::size_t i = 0; i < other->record.devices.size(); ++i)
         if (other->record.devices[i].uuid == device->uuid)
@@ -215,8 +231,14 @@ void Meter::learn_overhead(const Tenant& tenant, const Before& before, std::uint
     const auto ledger = before.ledger.find({process.slot, row});
     if (seen == observed_.end() || ledger == before.ledger.end() || !seen->second.contains(device.uuid)) continue;
     const bool at_rest = page.devices[row].changes.load(std::memory_order_acquire) == before.changes[row];
-    const Reading reading{ledger->second, ledger_of(page, process.slot, row, device.memory_bytes),
-                          seen->second.at(device.uuid), at_rest};
+    // A context that is paid for by guess and nothing else, before and after: whatever its neighbours do meanwhile.
+    const std::uint64_t guess = before.guessed.at({process.slot, row});
+    const std::uint64_t after = ledger_of(page, process.slot, row, device.memory_bytes);
+    const bool waits = guess != 0 && ledger->second == guess && after == guess &&
+                       contract::guessed_bytes(page.processes[process.slot].devices[row]).load() == guess;
+    const std::uint64_t guessed = waits ? guess : 0;
+    if (guess != 0 && !waits) continue;
+    const Reading reading{ledger->second - guessed, after - guessed, seen->second.at(device.uuid), at_rest || waits};
     device.context_overhead_bytes = overhead_from(reading, contexts_of(page, process.slot, row), device.memory_bytes);
     if (device.context_overhead_bytes != 0) break;
   }

@@ -13,6 +13,7 @@
 #include "device/provider_process.h"
 #include "node/hypervisor/device_table.h"
 #include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/overhead_store.h"
 #include "node/hypervisor/tenant_table.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -32,6 +33,8 @@ class Meter {
   Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants,
         ShareLoop& share, EventRing& events);
 
+  void keep_overheads(const std::string& file) { overheads_.open(file); }
+  void recall_overheads();  // of devices that were met before
   void read_now(std::function<void()> done = {});  // done is called after the next whole reading, or its failure
   void settle(Tenant& tenant);                     // reads if one of its processes asks for it
   void read_periodically(std::uint64_t now_ns);    // also measures shares of time
@@ -48,6 +51,7 @@ class Meter {
     std::vector<std::uint64_t> used, changes;                                 // per row
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> settle;  // slot, row -> request
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> ledger;  // slot, row -> bytes
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> guessed;  // of these
   };
   static bool asks(const Tenant& tenant);
   void begin();
@@ -80,6 +84,7 @@ class Meter {
   std::vector<std::function<void()>> waiting_, served_;
   std::map<pid_t, std::map<std::string, std::uint64_t>> observed_;
   std::vector<UnlimitedProcess> unlimited_;
+  OverheadStore overheads_;
   std::uint64_t readings_ = 0;
   std::uint64_t shares_at_ns_ = 0;
 };

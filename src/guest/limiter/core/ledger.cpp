@@ -1,5 +1,6 @@
 #include "guest/limiter/core/ledger.h"
 
+#include "contract/guess.h"
 #include "guest/limiter/core/fault.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/process.h"
@@ -285,6 +286,7 @@ bool fill_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint
       if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
     for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
       if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
+    contract::guessed_bytes(device).store(0, kRelaxed);
   }
   std::uint32_t state = contract::kSlotClaimed;
   return process.state.compare_exchange_strong(state, contract::kSlotLive, std::memory_order_release, kRelaxed);

@@ -1,4 +1,5 @@
 // Contexts: their overhead is charged, their end drops all they held, and the calling thread's current device follows.
+#include "contract/guess.h"
 #include "guest/limiter/core/log.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/hooks/charge.h"
@@ -8,25 +9,83 @@ namespace tensor_fusion::guest::limiter {
 namespace {
 
 constexpr std::uint64_t kSettleNs = 100'000'000;
+// What a context counts as until its real cost is known: more than those of today's drivers.
+constexpr std::uint64_t kUnknownOverhead = 512ull << 20;
+constexpr std::uint64_t kGuessPatienceNs = 1'000'000'000;
 
 std::uint64_t word_of(CUcontext context) { return reinterpret_cast<std::uint64_t>(context); }
 
 // The overhead of a context on this device was not known when it was made: the hypervisor reads it off the driver's own
 // account, now that it has come or gone.
-void ask_for_overhead(Device& device) {
-  if (hypervisor_away()) return;
+bool ask_for_overhead(Device& device) {
+  if (hypervisor_away()) return false;
   const std::uint32_t before = device.grant->settled.load(std::memory_order_relaxed);
   device.mine->settle_request.fetch_add(1, std::memory_order_release);
   ring(g_shared.slice);
   const std::uint64_t end = os::monotonic_ns() + kSettleNs;
   while (device.grant->settled.load(std::memory_order_acquire) == before) {
     const std::uint64_t now = os::monotonic_ns();
-    if (now >= end) return;
+    if (now >= end) return false;
     os::futex_wait(&device.grant->settled, before, end - now, true);
+  }
+  return true;
+}
+
+bool somebody_guesses(const Device& device) {
+  const contract::ClaimPage& page = *g_shared.slice.claim;
+  for (std::uint32_t slot = 0; slot < contract::kMaxProcesses && slot < page.process_high.load(); ++slot)
+    if (page.processes[slot].state.load() == contract::kSlotLive &&
+        contract::guessed_bytes(page.processes[slot].devices[device.index]).load() != 0)
+      return true;
+  return false;
+}
+
+// Reserves what a new context costs. While that is not known it is a guess, or all that is left where that is less, so
+// that nobody takes meanwhile what the driver takes for it; the first to be measured sets the others free.
+bool reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
+  const std::uint64_t end = os::monotonic_ns() + kGuessPatienceNs;
+  for (;;) {
+    const std::uint32_t settled = device.grant->settled.load(std::memory_order_acquire);
+    bytes = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
+    guessed = false;
+    // Away before it has ever read: nobody will tell, and a guess would stay.
+    if (bytes != 0 || (device.grant->reading_done.load() == 0 && hypervisor_away())) return reserve(device, bytes);
+    guessed = true;
+    const Ledger::View view = Ledger::view(device);
+    const std::uint64_t left = view.limit - view.used;
+    bytes = kUnknownOverhead;
+    if ((view.unlimited || left >= bytes) && reserve(device, bytes)) return true;
+    if (os::monotonic_ns() < end && somebody_guesses(device)) {
+      constexpr std::uint64_t kLookNs = 5'000'000;
+      os::futex_wait(&device.grant->settled, settled, kLookNs, true);
+      continue;
+    }
+    // The driver's account may leave a little less than the ledger does.
+    for (bytes = left < kUnknownOverhead ? left : kUnknownOverhead; bytes != 0; bytes -= (bytes + 15) / 16)
+      if (reserve(device, bytes)) return true;
+    return false;
   }
 }
 
-void context_made(Device& device, CUcontext context, std::uint64_t overhead) {
+// The guess becomes what the driver shows: nothing where it was looked at and shows none (a shared server, one pid for
+// many). It stays charged where nobody looks.
+std::uint64_t settle_guess(Device& device, std::uint64_t guess) {
+  contract::guessed_bytes(*device.mine).store(guess, std::memory_order_release);
+  std::uint64_t known = 0;
+  bool answered = false;
+  for (int attempt = 0; attempt < 3 && known == 0; ++attempt) {
+    answered = ask_for_overhead(device) || answered;
+    known = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
+  }
+  contract::guessed_bytes(*device.mine).store(0, std::memory_order_release);
+  if (known == 0 && !answered && device.grant->reading_done.load() != 0) return guess;
+  Ledger& ledger = attachment()->ledger;
+  if (known > guess) ledger.charge(device, known - guess);
+  if (known < guess) ledger.release(device, guess - known);
+  return known;
+}
+
+void context_made(Device& device, CUcontext context, std::uint64_t overhead, bool guessed) {
   Attachment& attached = *attachment();
   Holding holding;
   holding.kind = Kind::context;
@@ -36,7 +95,12 @@ void context_made(Device& device, CUcontext context, std::uint64_t overhead) {
   holding.device = static_cast<std::uint32_t>(&device - attached.devices);
   if (!attached.holdings.insert(holding)) attached.ledger.release(device, overhead);
   device.mine->contexts.fetch_add(1, std::memory_order_relaxed);
-  if (overhead == 0) ask_for_overhead(device);
+  if (guessed) {
+    const std::uint64_t settled = settle_guess(device, overhead);
+    attached.holdings.update(Kind::context, word_of(context), [&](Holding& made) { made.bytes = settled; });
+  } else if (overhead == 0) {
+    ask_for_overhead(device);
+  }
 }
 
 // Everything made in this context goes with it.
@@ -104,8 +168,9 @@ CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
   if (device == nullptr) return ordinal >= 0 && ordinal < kMaxOrdinals ? CUDA_ERROR_INVALID_DEVICE : call();
   if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return refusal();
   Guard guard(attachment()->context_mutex);
-  const std::uint64_t overhead = device->grant->context_overhead_bytes.load(std::memory_order_relaxed);
-  if (!reserve(*device, overhead)) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::uint64_t overhead = 0;
+  bool guessed = false;
+  if (!reserve_overhead(*device, overhead, guessed)) return CUDA_ERROR_OUT_OF_MEMORY;
   fault(FaultPoint::reserved);
   const CUresult result = call();
   forget_current();
@@ -113,7 +178,7 @@ CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
     release(*device, overhead);
     return result;
   }
-  context_made(*device, *context, overhead);
+  context_made(*device, *context, overhead, guessed);
   return result;
 }
 
@@ -203,8 +268,9 @@ TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {
   Guard guard(attached.context_mutex);
   std::uint64_t& primary = attached.primary[device - attached.devices];
   if (primary != 0 && primary_active(ordinal)) return TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
-  const std::uint64_t overhead = device->grant->context_overhead_bytes.load(std::memory_order_relaxed);
-  if (!reserve(*device, overhead)) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::uint64_t overhead = 0;
+  bool guessed = false;
+  if (!reserve_overhead(*device, overhead, guessed)) return CUDA_ERROR_OUT_OF_MEMORY;
   fault(FaultPoint::reserved);
   const CUresult result = TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
   if (result != CUDA_SUCCESS) {
@@ -212,7 +278,7 @@ TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {
     return result;
   }
   primary = word_of(*context);
-  context_made(*device, *context, overhead);
+  context_made(*device, *context, overhead, guessed);
   return result;
 }
 TF_ENTRY(cuDevicePrimaryCtxRelease, (CUdevice device)) {
