@@ -420,8 +420,13 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
   if (!tenant->record.started()) tenant->early_signal = number;
   int reached = 0;
   std::vector<pid_t> signalled;
+  // The first process first: it should not end by itself because its children have gone.
+  if (tenant->root && !tenant->root_dead) {
+    signalled.push_back(tenant->record.root_pid);
+    if (system::signal_process(tenant->root.get(), number)) ++reached;
+  }
   for (const LiveProcess& process : tenant->processes) {
-    if (process.dead || !process.pidfd) continue;
+    if (process.dead || !process.pidfd || process.host_pid == tenant->record.root_pid) continue;
     signalled.push_back(process.host_pid);
     if (system::signal_process(process.pidfd.get(), number)) ++reached;
   }
