@@ -12,6 +12,9 @@ constexpr std::uint64_t kSettleNs = 100'000'000;
 // What a context counts as until its real cost is known: more than those of today's drivers.
 constexpr std::uint64_t kUnknownOverhead = 512ull << 20;
 constexpr std::uint64_t kGuessPatienceNs = 1'000'000'000;
+constexpr std::uint64_t kGuessShownNs = 50'000'000;
+constexpr std::uint64_t kAwayPatienceNs = 200'000'000;  // an idle hypervisor's heartbeat is this slow to come back
+constexpr std::uint64_t kLookNs = 5'000'000;
 
 std::uint64_t word_of(CUcontext context) { return reinterpret_cast<std::uint64_t>(context); }
 
@@ -40,45 +43,63 @@ bool somebody_guesses(const Device& device) {
   return false;
 }
 
-// Reserves what a new context costs. While that is not known it is a guess, or all that is left where that is less, so
-// that nobody takes meanwhile what the driver takes for it; the first to be measured sets the others free.
+// A shared server, one pid for many: no reading will ever say what a context of ours costs.
+bool nobody_can_tell(const Device& device) {
+  return device.grant->reading_done.load(std::memory_order_acquire) != 0 && device.grant->observed_bytes.load() == 0;
+}
+
+// Reserves what a new context costs. While that is not known it is a guess, so that nobody takes meanwhile what the
+// driver takes for it; the first to be measured sets the others free. The first context of a slice smaller than the
+// guess may have it all, a later one may not: it could cost more than is left.
 bool reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
-  const std::uint64_t end = os::monotonic_ns() + kGuessPatienceNs;
+  const std::uint64_t begin = os::monotonic_ns();
   for (;;) {
     const std::uint32_t settled = device.grant->settled.load(std::memory_order_acquire);
     bytes = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
     guessed = false;
-    // Away before it has ever read: nobody will tell, and a guess would stay.
-    if (bytes != 0 || (device.grant->reading_done.load() == 0 && hypervisor_away())) return reserve(device, bytes);
+    const std::uint64_t waited = os::monotonic_ns() - begin;
+    const bool away = device.grant->reading_done.load() == 0 && hypervisor_away();
+    // Away for good before it has ever read: nobody will tell, and a guess would stay.
+    if (bytes != 0 || nobody_can_tell(device) || (away && waited >= kAwayPatienceNs)) return reserve(device, bytes);
+    if (away) {
+      os::futex_wait(&device.grant->settled, settled, kLookNs, true);
+      continue;
+    }
     guessed = true;
     const Ledger::View view = Ledger::view(device);
     const std::uint64_t left = view.limit - view.used;
     bytes = kUnknownOverhead;
-    if ((view.unlimited || left >= bytes) && reserve(device, bytes)) return true;
-    if (os::monotonic_ns() < end && somebody_guesses(device)) {
-      constexpr std::uint64_t kLookNs = 5'000'000;
-      os::futex_wait(&device.grant->settled, settled, kLookNs, true);
-      continue;
-    }
+    if ((view.unlimited || left >= bytes) && reserve(device, bytes)) break;
     // The driver's account may leave a little less than the ledger does.
-    for (bytes = left < kUnknownOverhead ? left : kUnknownOverhead; bytes != 0; bytes -= (bytes + 15) / 16)
-      if (reserve(device, bytes)) return true;
-    return false;
+    if (view.used == 0 && left < kUnknownOverhead) {
+      for (bytes = left; bytes != 0 && !reserve(device, bytes); bytes -= (bytes + 15) / 16) {
+      }
+      if (bytes != 0) break;
+    }
+    // Another's guess stands in its claim a moment after it is reserved.
+    if (waited >= kGuessPatienceNs || (waited >= kGuessShownNs && !somebody_guesses(device))) return false;
+    os::futex_wait(&device.grant->settled, settled, kLookNs, true);
   }
+  contract::guessed_bytes(*device.mine).store(bytes, std::memory_order_release);
+  return true;
 }
 
-// The guess becomes what the driver shows: nothing where it was looked at and shows none (a shared server, one pid for
-// many). It stays charged where nobody looks.
+void give_back_overhead(Device& device, std::uint64_t bytes, bool guessed) {
+  if (guessed) contract::guessed_bytes(*device.mine).store(0, std::memory_order_release);
+  release(device, bytes);
+}
+
+// The guess becomes what the driver shows. It stays charged where that cannot be read off it, but for a shared server.
 std::uint64_t settle_guess(Device& device, std::uint64_t guess) {
-  contract::guessed_bytes(*device.mine).store(guess, std::memory_order_release);
   std::uint64_t known = 0;
-  bool answered = false;
   for (int attempt = 0; attempt < 3 && known == 0; ++attempt) {
-    answered = ask_for_overhead(device) || answered;
+    ask_for_overhead(device);
     known = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
   }
   contract::guessed_bytes(*device.mine).store(0, std::memory_order_release);
-  if (known == 0 && !answered && device.grant->reading_done.load() != 0) return guess;
+  // The slice has this context and nothing else, and the driver shows nothing for it.
+  const bool free = device.claim->used_bytes.load() == guess && device.grant->observed_bytes.load() <= 1;
+  if (known == 0 && !free && !nobody_can_tell(device)) return guess;
   Ledger& ledger = attachment()->ledger;
   if (known > guess) ledger.charge(device, known - guess);
   if (known < guess) ledger.release(device, guess - known);
@@ -175,7 +196,7 @@ CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
   const CUresult result = call();
   forget_current();
   if (result != CUDA_SUCCESS) {
-    release(*device, overhead);
+    give_back_overhead(*device, overhead, guessed);
     return result;
   }
   context_made(*device, *context, overhead, guessed);
@@ -274,7 +295,7 @@ TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {
   fault(FaultPoint::reserved);
   const CUresult result = TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
   if (result != CUDA_SUCCESS) {
-    release(*device, overhead);
+    give_back_overhead(*device, overhead, guessed);
     return result;
   }
   primary = word_of(*context);

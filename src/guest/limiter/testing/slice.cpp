@@ -17,6 +17,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "contract/guess.h"
 #include "guest/limiter/core/ledger.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/process.h"
@@ -139,7 +140,9 @@ void TestSlice::read_account(std::uint32_t row) {
   std::vector<std::uint32_t> requests;  // those made before the account is looked at
   for (std::uint32_t slot = 0; slot < high; ++slot)
     requests.push_back(claim_->processes[slot].devices[row].settle_request.load());
-  const std::uint64_t shown = account_ ? account_(row) : claim_->devices[row].used_bytes.load();
+  std::uint64_t shown = account_ ? account_(row) : claim_->devices[row].used_bytes.load();
+  for (std::uint32_t slot = 0; slot < high && !account_; ++slot)  // whose contexts cost nothing
+    shown -= std::min<std::uint64_t>(shown, contract::guessed_bytes(claim_->processes[slot].devices[row]).load());
   device.reading_mark.store(reading);
   device.observed_bytes.store(shown == 0 ? 1 : shown);
   std::uint32_t turn = 0;

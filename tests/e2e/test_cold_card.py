@@ -1,0 +1,56 @@
+"""A slice's memory limit before anybody knows what a context costs there, by the device's own high-water mark."""
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from conftest import BUILD, GIB
+
+COLD = textwrap.dedent("""
+    import ctypes as C, os, random, sys, time
+    end = time.time() + 1.5
+    for child in range(int(sys.argv[1])):
+        if os.fork() == 0:
+            random.seed(child)
+            cuda, context, held = C.CDLL("libcuda.so.1"), C.c_void_p(), []
+            cuda.cuInit(0)
+            made = cuda.cuCtxCreate_v2(C.byref(context), 0, 0)
+            while made == 0 and time.time() < end:
+                at = C.c_uint64()
+                if cuda.cuMemAlloc_v2(C.byref(at), C.c_size_t(random.randint(1, 96) << 20)) == 0:
+                    held.append(at)
+                else:
+                    for old in held[-4:]: cuda.cuMemFree_v2(old)
+                    del held[-4:]
+            os._exit(0)  # whose context came too late for what the others had taken has none
+    for child in range(int(sys.argv[1])): os.wait()
+""")
+
+
+def peak(machine):
+    said = subprocess.run([str(BUILD / "bin/simulated-gpu"), "account"], env=machine.environment, capture_output=True, check=True)
+    return max(engine["memory"]["peak_bytes"] for engine in json.loads(said.stdout)["engines"])
+
+
+def fill(machine, processes):
+    machine.cli("run", "--vram", "4Gi", "--", sys.executable, "-c", COLD, str(processes))
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+def test_a_cold_card_never_shows_more_than_the_limit(machine, processes):
+    machine.hypervisor()
+    fill(machine, processes)
+    assert 3 * GIB < peak(machine) <= 4 * GIB
+
+
+def test_a_hypervisor_that_starts_anew_knows_what_a_context_costs(machine):
+    first = machine.hypervisor()
+    fill(machine, 2)
+    learned = (machine.state / "overheads").read_text()
+    assert int(learned.split()[0]) > 0
+    first.kill()
+    machine.hypervisor()
+    fill(machine, 2)
+    assert 3 * GIB < peak(machine) <= 4 * GIB
