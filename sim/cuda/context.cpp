@@ -197,7 +197,7 @@ std::vector<std::shared_ptr<Stream>> Context::branches(std::size_t count) {
   {
     const std::lock_guard lock(mutex_);
     std::partition(branches_.begin(), branches_.end(),
-                          [&](const auto& each) { return timing_.done(each->last()) && each->queue()->idle(); });
+                   [&](const auto& each) { return timing_.done(each->last()) && each->queue()->idle(); });
     std::size_t idle = 0;
     while (idle < branches_.size() && timing_.done(branches_[idle]->last())) ++idle;
     const std::size_t may_be_made = kMostBranches - branches_.size();

@@ -34,7 +34,7 @@ class Meter {
         ShareLoop& share, EventRing& events);
 
   void keep_overheads(const std::string& file) { overheads_.open(file); }
-  void recall_overheads();  // of devices that were met before
+  void recall_overheads();                         // of devices that were met before
   void read_now(std::function<void()> done = {});  // done is called after the next whole reading, or its failure
   void settle(Tenant& tenant);                     // reads if one of its processes asks for it
   void read_periodically(std::uint64_t now_ns);    // also measures shares of time
@@ -48,9 +48,9 @@ class Meter {
 
  private:
   struct Before {
-    std::vector<std::uint64_t> used, changes;                                 // per row
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> settle;  // slot, row -> request
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> ledger;  // slot, row -> bytes
+    std::vector<std::uint64_t> used, changes;                                  // per row
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> settle;   // slot, row -> request
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> ledger;   // slot, row -> bytes
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> guessed;  // of these
   };
   static bool asks(const Tenant& tenant);

@@ -16,10 +16,10 @@ enum class Kind : std::uint8_t {
   context,   // bytes = overhead charged
   physical,  // a cuMemCreate handle; extra = the number of the record behind it
   mapping,   // an address with physical memory behind it; bytes = its length, extra = the record
-  tile,      // of a sparse array, with physical memory; context = the array, bytes = its size if unknown, extra = record
-  record,    // physical memory; key = number, bytes charged, context = live handles, extra = live mappings
-  setting,   // memory that a limit set for a context lets it take; key = context and limit
-  exec,      // an executable graph with memory nodes; bytes = what its first run may reserve, extra = trims seen
+  tile,     // of a sparse array, with physical memory; context = the array, bytes = its size if unknown, extra = record
+  record,   // physical memory; key = number, bytes charged, context = live handles, extra = live mappings
+  setting,  // memory that a limit set for a context lets it take; key = context and limit
+  exec,     // an executable graph with memory nodes; bytes = what its first run may reserve, extra = trims seen
 };
 
 struct Holding {
