@@ -8,10 +8,11 @@
 namespace tensor_fusion::sim::cuda {
 namespace {
 
+// Device memory: streams may race for it as kernels may, and one may wait for what another fills in.
 template <typename T>
-void fill_row(CUdeviceptr address, std::uint64_t count, unsigned value) {
+[[gnu::no_sanitize("thread")]] void fill_row(CUdeviceptr address, std::uint64_t count, unsigned value) {
   auto* at = reinterpret_cast<T*>(address);
-  std::fill(at, at + count, static_cast<T>(value));
+  for (std::uint64_t i = 0; i < count; ++i) at[i] = static_cast<T>(value);
 }
 
 void fill(const CUDA_MEMSET_NODE_PARAMS_v2& what) {

@@ -50,20 +50,25 @@ class Graphs : public Cuda {
     return exec;
   }
   // Device time of one launch.
+  // Device time of a launch, the least of three: a host that is slow to hand it over adds to it.
   float time_ms(CUgraphExec exec, CUstream stream = nullptr) {
     CUevent begin = nullptr, end = nullptr;
-    float ms = -1;
+    float least = -1;
     EXPECT_OK(cuEventCreate(&begin, 0));
     EXPECT_OK(cuEventCreate(&end, 0));
-    EXPECT_OK(launch_busy(200, stream));  // so that all of the graph is there when its first work starts
-    EXPECT_OK(cuEventRecord(begin, stream));
-    EXPECT_OK(cuGraphLaunch(exec, stream));
-    EXPECT_OK(cuEventRecord(end, stream));
-    EXPECT_OK(cuEventSynchronize(end));
-    EXPECT_OK(cuEventElapsedTime(&ms, begin, end));
+    for (int run = 0; run < 3; ++run) {
+      float ms = -1;
+      EXPECT_OK(launch_busy(20'000, stream));  // so that all of the graph is there when its first work starts
+      EXPECT_OK(cuEventRecord(begin, stream));
+      EXPECT_OK(cuGraphLaunch(exec, stream));
+      EXPECT_OK(cuEventRecord(end, stream));
+      EXPECT_OK(cuEventSynchronize(end));
+      EXPECT_OK(cuEventElapsedTime(&ms, begin, end));
+      if (run == 0 || ms < least) least = ms;
+    }
     EXPECT_OK(cuEventDestroy_v2(begin));
     EXPECT_OK(cuEventDestroy_v2(end));
-    return ms;
+    return least;
   }
   void* params_[2] = {};
 };
