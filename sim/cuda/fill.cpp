@@ -10,7 +10,7 @@ namespace {
 
 // Device memory: streams may race for it as kernels may, and one may wait for what another fills in.
 template <typename T>
-[[gnu::no_sanitize("thread")]] void fill_row(CUdeviceptr address, std::uint64_t count, unsigned value) {
+[[gnu::no_sanitize_thread]] void fill_row(CUdeviceptr address, std::uint64_t count, unsigned value) {
   auto* at = reinterpret_cast<T*>(address);
   for (std::uint64_t i = 0; i < count; ++i) at[i] = static_cast<T>(value);
 }

@@ -91,7 +91,7 @@ TEST(ShareLoop, suspects_a_tenant_whose_counters_go_back) {
   std::uint64_t now = system::monotonic_ns();
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(loop.usage(1, 0).bypass_suspected);
-    for (const std::uint64_t launched : {200'000, 0}) {
+    for (const std::uint64_t launched : {std::uint64_t{200'000}, std::uint64_t{0}}) {
       a.row().launched_ns = launched;
       a.ring();
       loop.run_once(now += kMs);
