@@ -117,8 +117,8 @@ int bench(const Context& context) {
                                                   "or install tensor-fusion's benchmarks",
                                                   name)});
     }
-    std::fprintf(stderr, "tensor-fusion: measures %s; this may take some minutes\n",
-                 std::ranges::find(kBenchmarks, name, &Benchmark::name)->says.data());
+    const std::string says(std::ranges::find(kBenchmarks, name, &Benchmark::name)->says);
+    std::fprintf(stderr, "tensor-fusion: measures %s; this may take some minutes\n", says.c_str());
     auto outcome = run_one(context, name, found->second);
     if (!outcome) return context.fail(outcome.error());
     all_held = all_held && outcome->exit_code == 0;
