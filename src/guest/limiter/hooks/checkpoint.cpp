@@ -25,15 +25,15 @@ bool of_this_slice(int pid) {
 }  // namespace
 
 #define TF_CHECKPOINT(symbol, Argument)                                                    \
-  TF_ENTRY(symbol, (int pid, Argument* argument)) {                                        \
+  TF_ENTRY(symbol, (int pid, Argument argument)) {                                         \
     return of_this_slice(pid) ? TF_REAL(symbol)(pid, argument) : CUDA_ERROR_NOT_PERMITTED; \
   }
-TF_CHECKPOINT(cuCheckpointProcessLock, CUcheckpointLockArgs)
-TF_CHECKPOINT(cuCheckpointProcessCheckpoint, CUcheckpointCheckpointArgs)
-TF_CHECKPOINT(cuCheckpointProcessRestore, CUcheckpointRestoreArgs)
-TF_CHECKPOINT(cuCheckpointProcessUnlock, CUcheckpointUnlockArgs)
-TF_CHECKPOINT(cuCheckpointProcessGetState, CUprocessState)
-TF_CHECKPOINT(cuCheckpointProcessGetRestoreThreadId, int)
+TF_CHECKPOINT(cuCheckpointProcessLock, CUcheckpointLockArgs*)
+TF_CHECKPOINT(cuCheckpointProcessCheckpoint, CUcheckpointCheckpointArgs*)
+TF_CHECKPOINT(cuCheckpointProcessRestore, CUcheckpointRestoreArgs*)
+TF_CHECKPOINT(cuCheckpointProcessUnlock, CUcheckpointUnlockArgs*)
+TF_CHECKPOINT(cuCheckpointProcessGetState, CUprocessState*)
+TF_CHECKPOINT(cuCheckpointProcessGetRestoreThreadId, int*)
 #undef TF_CHECKPOINT
 
 }  // namespace tensor_fusion::guest::limiter

@@ -29,8 +29,9 @@ auto real_nvml() {
   if (function != nullptr) return function;
   resolve_management();
   function = g_nvml.*Member;
-  return function != nullptr ? function
-                             : reinterpret_cast<decltype(function)>(reinterpret_cast<void*>(&management_unavailable));
+  return function != nullptr
+             ? function
+             : reinterpret_cast<decltype(function)>(reinterpret_cast<void (*)()>(&management_unavailable));
 }
 #define TF_REAL_NVML(symbol) real_nvml<&Nvml::symbol>()
 #define TF_NVML_ENTRY(symbol, ...) extern "C" [[gnu::visibility("default")]] NvmlResult symbol __VA_ARGS__

@@ -144,7 +144,7 @@ TableRow row(std::uint32_t index) {
       data.priority < 0 ? nullptr : const_cast<char*>(reinterpret_cast<const char*>(limiter_hook_distances)) + distance;
   auto* base = data.nvml ? reinterpret_cast<char*>(&g_nvml) : reinterpret_cast<char*>(&g_driver);
   result.real = reinterpret_cast<void**>(base + data.real);
-  result.priority = data.priority;
+  result.priority = data.priority < 0 ? -1 : static_cast<std::uint8_t>(data.priority);
   result.nvml = data.nvml;
   return result;
 }
