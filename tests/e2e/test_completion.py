@@ -52,7 +52,7 @@ def offered_by_zsh(machine, line, wanted):
         os.write(terminal, b"autoload -U compinit; compinit -u -D; source <(tensor-fusion completion zsh); echo re''ady\n")
         until("zsh is ready", lambda: shows(["ready"]))
         seen = ""
-        os.write(terminal, line.encode() + b"\t\t")
+        os.write(terminal, line.encode() + (b"\t" if len(wanted) == 1 else b"\t\t"))  # a second one asks for the word after
         until(f"{wanted} are offered", lambda: shows(wanted))
         return seen.split()
     finally:
