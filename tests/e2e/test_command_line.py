@@ -29,6 +29,16 @@ def sleeper(machine, *options, program=("sleep", "60")):
     return process
 
 
+def another_user(machine, folder):
+    """What runs a command as another user beside a hypervisor of ours."""
+    folder.chmod(0o755)
+    machine.hypervisor()
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
+        pytest.skip("another user cannot reach the build folder")
+    return as_nobody
+
+
 def test_every_command_that_shows_something_prints_json(machine):
     machine.hypervisor()
     sleeper(machine, "--vram", "1Gi", "--compute", "30%", "--name", "night")
@@ -196,11 +206,7 @@ def test_logs_outlive_the_hypervisor_and_are_those_of_the_last_of_a_name(machine
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_another_user_of_the_machines_hypervisor_keeps_output_too(machine, folder):
-    folder.chmod(0o755)
-    machine.hypervisor()
-    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
-        pytest.skip("another user cannot reach the build folder")
+    as_nobody = another_user(machine, folder)
     done = subprocess.run([*as_nobody, *machine.program("run", "-d", "--name", "theirs", "--", "sh", "-c", "id -u")],
                           env=machine.environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "theirs\n"), done.stderr
@@ -370,11 +376,7 @@ def test_doctor_notes_strangers_and_says_each_thing_once(machine):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_doctor_takes_another_users_hypervisor_for_what_it_is(machine, folder):
-    folder.chmod(0o755)
-    machine.hypervisor()
-    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
-        pytest.skip("another user cannot reach the build folder")
+    as_nobody = another_user(machine, folder)
     done = subprocess.run([*as_nobody, *machine.program("doctor", "-o", "json")], env=machine.environment, capture_output=True, text=True)
     state = [one for one in json.loads(done.stdout)["findings"] if one["name"] == "state"]
     assert [one["verdict"] for one in state] == ["ok"], state
