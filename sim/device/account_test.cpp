@@ -8,10 +8,6 @@
 namespace tensor_fusion::sim::device {
 namespace {
 
-constexpr std::uint64_t kMs = 1'000'000;
-
-Work kernel(std::uint64_t ns) { return {.kind = WorkKind::compute, .duration_ns = ns}; }
-
 TEST(Account, two_processes_share_the_device_evenly) {
   const TestDirectory directory;
   auto machine = directory.attach("tiny");

@@ -13,10 +13,6 @@
 namespace tensor_fusion::sim::device {
 namespace {
 
-constexpr std::uint64_t kMs = 1'000'000;
-
-Work kernel(std::uint64_t ns) { return {.kind = WorkKind::compute, .duration_ns = ns}; }
-
 using ContextOnACard = OnTinyCard;
 
 TEST_F(ContextOnACard, tells_exact_device_times_and_waits_for_them) {

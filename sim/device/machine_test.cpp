@@ -16,10 +16,6 @@
 namespace tensor_fusion::sim::device {
 namespace {
 
-constexpr std::uint64_t kMs = 1'000'000;
-
-Work kernel(std::uint64_t ns) { return {.kind = WorkKind::compute, .duration_ns = ns}; }
-
 TEST(Machine, is_made_once_by_many_processes_at_the_same_time) {
   const TestDirectory directory;
   int line[2];

@@ -18,6 +18,10 @@
 
 namespace tensor_fusion::sim::device {
 
+inline constexpr std::uint64_t kMs = 1'000'000;
+
+inline Work kernel(std::uint64_t ns) { return {.kind = WorkKind::compute, .duration_ns = ns}; }
+
 class TestDirectory {
  public:
   TestDirectory() {
