@@ -9,7 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
+
+from planted import all_are_found
 
 ROUNDS = 5  # a pipe that is left early fails now and then
 
@@ -53,28 +54,22 @@ def self_test(root):
         "a list of something else": ("tools/dev/fuzz", "sed 's/_fuzz$//' <<<\"$targets\"\n", "echo json\n"),
         "a word that only the help knows": ("dev", "  help              this text", "  haste             this text\n  help              this text"),
     }
-    failures = 0
-    for what, change in {**planted, None: None}.items():
-        with tempfile.TemporaryDirectory() as folder:
-            copy = pathlib.Path(folder)
-            shutil.copy(root / "dev", copy)
-            for part in ("tools/dev", "tests/bench"):
-                shutil.copytree(root / part, copy / part)
-            for part in ("src", "sim", "apps"):
-                for source in (*(root / part).rglob("*_bench.cpp"), *(root / part).rglob("*_fuzz.cpp"), root / part):
-                    target = copy / source.relative_to(root)
-                    target.mkdir(parents=True, exist_ok=True) if source.is_dir() else (target.parent.mkdir(parents=True, exist_ok=True), target.touch())
-            if change:
-                name, before, after = change
-                text = (copy / name).read_text()
-                assert before in text, f"{name} no longer has {before!r}"
-                (copy / name).write_text(text.replace(before, after, 1).replace("build release\n", "exit 0\n").replace("build fuzz $targets\n", "exit 0\n"))
-            errors = check(copy)
-            if bool(errors) != (what is not None):
-                failures += 1
-                print(f"not found: {what}" if what else f"refused although right: {errors}")
-    print(f"dev self-test: {1 + len(planted) - failures} passed, {failures} failed")
-    return failures
+
+    def plant(copy, change):
+        shutil.copy(root / "dev", copy)
+        for part in ("tools/dev", "tests/bench"):
+            shutil.copytree(root / part, copy / part)
+        for part in ("src", "sim", "apps"):
+            for source in (*(root / part).rglob("*_bench.cpp"), *(root / part).rglob("*_fuzz.cpp"), root / part):
+                target = copy / source.relative_to(root)
+                target.mkdir(parents=True, exist_ok=True) if source.is_dir() else (target.parent.mkdir(parents=True, exist_ok=True), target.touch())
+        if change:
+            name, before, after = change
+            text = (copy / name).read_text()
+            assert before in text, f"{name} no longer has {before!r}"
+            (copy / name).write_text(text.replace(before, after, 1).replace("build release\n", "exit 0\n").replace("build fuzz $targets\n", "exit 0\n"))
+
+    return all_are_found("dev", planted, plant, check)
 
 
 if __name__ == "__main__":

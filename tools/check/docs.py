@@ -7,8 +7,8 @@ usage: docs.py [ROOT] | docs.py --self-test
 import pathlib
 import re
 import sys
-import tempfile
 
+from planted import all_are_found
 from text import files_of
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -74,19 +74,13 @@ def self_test():
         "a dead document named in code": ("src/a.cpp", "// see docs/y.md\n"),
         "a step without a file": ("ARCHITECTURE.md", story + "4. it goes on\n"),
     }
-    failures = 0
-    for what, (name, text) in {**planted, None: ("src/c.cpp", "")}.items():
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for file, content in {**clean, name: text}.items():
-                (root / file).parent.mkdir(exist_ok=True)
-                (root / file).write_text(content)
-            errors = check(root)
-            if bool(errors) != (what is not None):
-                failures += 1
-                print(f"not found: {what}" if what else f"a clean tree is refused: {errors}")
-    print(f"docs self-test: {1 + len(planted) - failures} passed, {failures} failed")
-    return failures
+
+    def plant(root, fault):
+        for file, content in {**clean, **dict([fault or ("src/c.cpp", "")])}.items():
+            (root / file).parent.mkdir(exist_ok=True)
+            (root / file).write_text(content)
+
+    return all_are_found("docs", planted, plant, check)
 
 
 if __name__ == "__main__":
