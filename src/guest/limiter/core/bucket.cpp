@@ -53,4 +53,12 @@ std::uint64_t Bucket::wait_ns(const Device& device, std::uint64_t now) {
   return lacking * contract::kWholeShare / part;
 }
 
+void Bucket::settle(std::uint64_t estimated_ns, std::uint64_t late_ns, std::uint64_t slow_ns) {
+  explained_ns_ += kOthers * estimated_ns;
+  if (explained_ns_ > kMostExplainedNs) explained_ns_ = kMostExplainedNs;
+  const std::uint64_t others = slow_ns < explained_ns_ ? slow_ns : explained_ns_;
+  explained_ns_ -= others;
+  charge(late_ns + slow_ns - others);
+}
+
 }  // namespace tensor_fusion::guest::limiter

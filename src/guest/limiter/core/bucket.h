@@ -11,10 +11,15 @@ namespace tensor_fusion::guest::limiter {
 class Bucket {
  public:
   static constexpr std::int64_t kCeilingNs = 10'000'000;
-  static constexpr std::int64_t kDebtNs = 2'000'000'000;  // no debt is carried further than this
+  static constexpr std::uint64_t kOthers = 3;                    // contexts that may have a turn for each of ours
+  static constexpr std::uint64_t kMostExplainedNs = 20'000'000;  // what was explained and did not happen lapses
+  static constexpr std::int64_t kDebtNs = 2'000'000'000;         // no debt is carried further than this
 
   std::uint64_t wait_ns(const Device& device, std::uint64_t now);  // 0 = pass
   void charge(std::uint64_t device_ns) { credit_ns_ -= active_ ? static_cast<std::int64_t>(device_ns) : 0; }
+  // A stretch is over that was charged `estimated_ns` and took more: `late_ns` are its own, `slow_ns` may be the turns
+  // of others, as far as its own work explains so many.
+  void settle(std::uint64_t estimated_ns, std::uint64_t late_ns, std::uint64_t slow_ns);
   void rest(std::uint64_t now) {  // the hypervisor decides again
     active_ = false;
     filled_ns_ = now;
@@ -24,7 +29,8 @@ class Bucket {
   std::int64_t credit_ns_ = 0;
   std::uint64_t filled_ns_ = 0;
   std::uint64_t counted_ns_ = 0;
-  std::uint32_t sharers_ = 0;  // counted before it is used; zero, so that the gate lies in memory not yet touched
+  std::uint64_t explained_ns_ = 0;  // turns of others that work of ours leaves room for
+  std::uint32_t sharers_ = 0;       // counted before it is used; zero, so that the gate lies in memory not yet touched
   bool active_ = false;
 };
 

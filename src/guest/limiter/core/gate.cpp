@@ -79,7 +79,7 @@ void absorb(State& state, const Device& device, const Settled& settled, std::uin
   if (settled.estimated_ns == 0) return;
   state.pending_ns -= settled.estimated_ns < state.pending_ns ? settled.estimated_ns : state.pending_ns;
   if (settled.last_end_ns > state.last_end_ns) state.last_end_ns = settled.last_end_ns;
-  if (settled.late_ns != 0) state.bucket.charge(settled.late_ns);
+  state.bucket.settle(settled.estimated_ns, settled.late_ns, settled.slow_ns);
   if (settled.first_ns > state.unknown_ns)
     state.unknown_ns = settled.first_ns;
   else if (settled.first_ns != 0)

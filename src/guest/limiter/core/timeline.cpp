@@ -339,9 +339,8 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   settled.measured_ns += wall;
   if (host_end > settled.last_end_ns) settled.last_end_ns = host_end;
   stream.open_since_ns = host_end;
-  // Others may have had turns in it: a few times longer than expected is no proof, but who was not known is.
-  if (marker.unknown > 0 || wall / 4 > marker.estimated_ns)
-    settled.late_ns += wall > marker.estimated_ns ? wall - marker.estimated_ns : 0;
+  if (wall > marker.estimated_ns)
+    (marker.unknown > 0 ? settled.late_ns : settled.slow_ns) += wall - marker.estimated_ns;
   if (marker.unknown > 0 && marker.launches > 0 && wall / marker.launches >= settled.first_ns)
     settled.first_ns = wall / marker.launches + 1;
   publish(claim, host_start, host_end, marker.estimated_ns);

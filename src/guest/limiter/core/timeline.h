@@ -68,7 +68,8 @@ struct Settled {
   std::uint64_t estimated_ns = 0;  // of stretches now known to be over
   std::uint64_t measured_ns = 0;
   std::uint64_t last_end_ns = 0;  // host clock
-  std::uint64_t late_ns = 0;      // device time far beyond what the launches were charged
+  std::uint64_t late_ns = 0;      // device time beyond what launches that nobody knew were charged
+  std::uint64_t slow_ns = 0;      // the same of known ones: others' turns, or launches that take longer than they did
   std::uint64_t first_ns = 0;     // the longest first measurement of a duration, 0 = none
 };
 
