@@ -6,68 +6,16 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <queue>
 #include <random>
 #include <vector>
 
 #include "pool/share.h"
 #include "pool/share_model_gpu.h"
+#include "pool/share_model_process.h"
 #include "pool/share_model_programs.h"
+#include "pool/share_model_schedule.h"
 
 namespace tensor_fusion::pool::model {
-
-// One process: a program, its gate, and one context.
-struct Process {
-  std::size_t tenant = 0;
-  unsigned context = 0;
-  Program program;
-  std::mt19937_64 random{1};
-  // gate
-  struct Learned {
-    double ns = 0;
-    unsigned seen = 0, launched = 0;
-    Time solo_at = 0;
-  };
-  std::vector<Learned> learned;
-  double prior_ns = 100 * 1000.0;
-  struct Stream {
-    unsigned queued = 0;  // kernels not complete
-    double unmarked = 0;
-    Time open_since = 0;   // no stretch to come starts before
-    Time mark_start = 0;   // device time of the last marker event, once executed
-    bool marked = false;   // a start event is in place
-    unsigned markers = 0;  // in flight
-  };
-  std::vector<Stream> streams;
-  std::vector<std::pair<unsigned, ShareStretch>> ready;  // executed, not yet published, by stream
-  std::vector<ShareStretch> published;
-  double launched = 0, completed = 0, last_end = 0;
-  double bucket = 0;
-  Time bucket_at = 0;
-  double progress = 0;  // predicted end
-  Time wanted_since = 0;
-  double gap = 1e9;
-  bool blocked = false, syncing = false, thinking = false;
-  Step held;
-  std::uint64_t epoch = 0;
-  unsigned queued = 0;
-  Time sync_began = 0;
-  std::vector<Time> steps;  // durations between syncs, for decode
-  Time step_began = 0;
-  double kernels_ns = 0;  // true device time of kernels completed
-};
-
-struct TenantModel {
-  ShareTerms terms;
-  bool present = true;
-  ShareGrant grant;
-  Time admitted_since = 0;
-  Time own_until = 0;  // while it drains: when the last of its own should be over
-  std::vector<std::size_t> processes;
-  std::int64_t clock_offset = 0;  // of the host times its markers are placed at
-  std::vector<double> windows;    // served per window
-  double served_mark = 0;
-};
 
 class Machine {
  public:
@@ -102,7 +50,16 @@ class Machine {
     }
     bell();
   }
-  void at(Time when, std::function<void()> action) { events_.push({when, sequence_++, std::move(action)}); }
+  // A stopped process does nothing itself; what it has put on the device runs.
+  void stop(std::size_t p) { processes[p].stopped = true; }
+  void go_on(std::size_t p) {
+    processes[p].stopped = false;
+    std::vector<std::function<void()>> kept;
+    kept.swap(processes[p].kept);
+    for (const auto& action : kept) action();
+  }
+  void ring() { bell(); }
+  void at(Time when, std::function<void()> action) { schedule_.at(when, std::move(action)); }
 
   void run_until(Time end) {
     if (!started_) {
@@ -111,16 +68,12 @@ class Machine {
       window_tick();
     }
     while (now < end) {
-      const Time next_event = events_.empty() ? end : std::min(end, events_.top().when);
+      const Time next_event = schedule_.next(end);
       if (next_event > now) {
         now = gpu_.run(now, next_event);
         if (now < next_event) continue;
       }
-      while (!events_.empty() && events_.top().when <= now) {
-        auto action = std::move(const_cast<Event&>(events_.top()).action);
-        events_.pop();
-        action();
-      }
+      schedule_.run(now);
     }
   }
 
@@ -153,17 +106,18 @@ class Machine {
   std::deque<Process> processes;
   Time now = kMs;
   std::uint64_t passes = 0;
-  std::function<void(Machine&)> before_observe;
 
  private:
-  struct Event {
-    Time when;
-    std::uint64_t sequence;
-    std::function<void()> action;
-    bool operator<(const Event& other) const {
-      return when != other.when ? when > other.when : sequence > other.sequence;
-    }
-  };
+  // By the process's own hand.
+  void at(std::size_t p, Time when, std::function<void()> action) {
+    at(when, [this, p, action = std::move(action)] {
+      if (processes[p].stopped) {
+        processes[p].kept.push_back(action);
+      } else {
+        action();
+      }
+    });
+  }
 
   Time latency() { return hardware_.wake + (hardware_.wake_noise > 0 ? random_() % hardware_.wake_noise : 0); }
 
@@ -225,6 +179,7 @@ class Machine {
       }
       claim.gap_ns = gap;
       if (ahead > 0) claim.progress_ns = now + ahead;
+      if (tenants[i].lie) tenants[i].lie(claim, stretches, now);
       arbiter.observe(i + 1, claim, stretches, now);
     }
     const std::uint64_t deadline = arbiter.decide(now);
@@ -253,7 +208,7 @@ class Machine {
 
   void wake(std::size_t p, Time in) {
     const std::uint64_t epoch = processes[p].epoch;
-    at(now + in, [this, p, epoch] {
+    at(p, now + in, [this, p, epoch] {
       if (processes[p].epoch == epoch && processes[p].blocked) try_launch(p);
     });
   }
@@ -265,7 +220,7 @@ class Machine {
     const std::uint64_t epoch = process.epoch;
     switch (step.kind) {
       case Step::kThink:
-        at(now + step.ns, [this, p, epoch] {
+        at(p, now + step.ns, [this, p, epoch] {
           if (processes[p].epoch == epoch) next(p);
         });
         break;
@@ -274,7 +229,7 @@ class Machine {
         for (unsigned s = 0; s < process.streams.size(); ++s) mark(p, s);
         if (tenants[process.tenant].grant.contended && process.gap >= 300e3) bell();
         if (process.queued == 0) {
-          at(now + kUs, [this, p, epoch] {
+          at(p, now + kUs, [this, p, epoch] {
             if (processes[p].epoch == epoch) next(p);
           });
         } else {
@@ -289,27 +244,7 @@ class Machine {
     }
   }
 
-  double estimate(Process& process, unsigned key) {
-    if (process.learned.size() <= key) process.learned.resize(key + 1);
-    return process.learned[key].ns <= 0 ? process.prior_ns : process.learned[key].ns;
-  }
-
-  void poll(Process& process) {
-    for (const auto& [s, stretch] : process.ready) {
-      process.completed += static_cast<double>(stretch.estimated_ns);
-      process.last_end = std::max(process.last_end, static_cast<double>(stretch.end_ns));
-      if (stretch.end_ns > 0) process.streams[s].open_since = stretch.end_ns;
-      process.published.push_back(stretch);
-    }
-    if (!process.ready.empty()) {
-      // What is left, counted from the last event that is known to have passed.
-      const ShareGrant& grant = tenants[process.tenant].grant;
-      const double left = (process.launched - process.completed) * grant.scale;
-      process.progress = std::max(static_cast<double>(now), process.last_end + left);
-      process.ready.clear();
-    }
-    if (process.queued == 0) process.progress = std::min(process.progress, static_cast<double>(now));
-  }
+  void poll(Process& process) { process.poll(now, tenants[process.tenant].grant.scale); }
 
   void mark(std::size_t p, unsigned s) {
     Process& process = processes[p];
@@ -342,7 +277,7 @@ class Machine {
       wake(p, static_cast<Time>(std::min(100e6, (-process.bucket + 200e3) / share)));
       return;
     }
-    process.bucket -= estimate(process, process.held.key) * tenant.grant.scale;
+    process.bucket -= process.estimate(process.held.key) * tenant.grant.scale;
     put(p);
   }
 
@@ -354,7 +289,7 @@ class Machine {
     poll(process);
     const double scale = tenant.grant.scale;
     const double moment = static_cast<double>(now);
-    const double estimated = estimate(process, step.key);
+    const double estimated = process.estimate(step.key);
     const double ahead = rules_.subtract_progress ? std::max(0.0, process.progress - moment)
                                                   : static_cast<double>(process.queued) * estimated * scale;
     if (!process.blocked && process.queued == 0) {
@@ -393,7 +328,7 @@ class Machine {
     const TenantModel& tenant = tenants[process.tenant];
     const double scale = tenant.grant.scale;
     const double moment = static_cast<double>(now);
-    const double estimated = estimate(process, step.key);
+    const double estimated = process.estimate(step.key);
     process.blocked = false;
     ++process.epoch;
     auto& stream = process.streams[step.stream];
@@ -441,7 +376,7 @@ class Machine {
            if (--mine.queued == 0 && mine.syncing) {
              mine.syncing = false;
              const std::uint64_t epoch = mine.epoch;
-             at(when + 15 * kUs, [this, p, epoch] {
+             at(p, when + 15 * kUs, [this, p, epoch] {
                Process& synced = processes[p];
                if (synced.epoch != epoch) return;
                poll(synced);
@@ -453,7 +388,7 @@ class Machine {
          }});
     if (stream.unmarked > 400e3) mark(p, step.stream);
     const std::uint64_t epoch = process.epoch;
-    at(now + 2 * kUs, [this, p, epoch] {
+    at(p, now + 2 * kUs, [this, p, epoch] {
       if (processes[p].epoch == epoch) next(p);
     });
   }
@@ -465,9 +400,8 @@ class Machine {
   bool started_ = false;
   bool bell_pending_ = false;
   std::uint64_t deadline_turn_ = 0;
-  std::uint64_t sequence_ = 0;
   std::mt19937_64 random_{7};
-  std::priority_queue<Event> events_;
+  Schedule schedule_;
 };
 
 }  // namespace tensor_fusion::pool::model
