@@ -50,6 +50,8 @@ CUgraphNodeType type_of(const Command& command) {
           return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
         else if constexpr (std::is_same_v<T, ChildCommand>)
           return CU_GRAPH_NODE_TYPE_GRAPH;
+        else if constexpr (std::is_same_v<T, ConditionalCommand>)
+          return CU_GRAPH_NODE_TYPE_CONDITIONAL;
         else
           return CU_GRAPH_NODE_TYPE_EMPTY;
       },

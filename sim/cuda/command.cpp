@@ -45,6 +45,8 @@ CUresult enqueue(Stream& stream, const Command& command) {
           return enqueue_free(stream, *what);
         else if constexpr (std::is_same_v<T, MemoryOpsCommand>)
           return enqueue_memory_operations(stream, *what);
+        else if constexpr (std::is_same_v<T, ConditionalCommand>)
+          return enqueue_conditional(stream, *what);
         else
           return CUDA_SUCCESS;  // empty; children are taken apart by the plan of their graph
       },

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,8 +18,12 @@
 
 namespace tensor_fusion::sim::cuda {
 
+class ConditionValues;
 class Graph;
+class Patience;
 class Pool;
+struct ConditionalPlan;
+struct GraphCondition;
 struct GraphMemory;
 
 struct KernelCommand {
@@ -28,6 +33,7 @@ struct KernelCommand {
   bool cooperative = false;
   std::vector<std::byte> params;
   std::vector<CUlaunchAttribute> attributes;
+  std::shared_ptr<ConditionValues> conditions;  // of the graph it runs in
 };
 
 // One side of a copy: rows of `pitch` bytes, slices of `slice` bytes, the first byte at `address`.
@@ -77,15 +83,38 @@ struct MemoryOpsCommand {
   CUcontext context = nullptr;
   unsigned flags = 0;
 };
+// A graph that belongs to a node: its handle names it as long as the node is there.
+class NodeGraph {
+ public:
+  explicit NodeGraph(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {}
+  NodeGraph(NodeGraph&&) = default;
+  NodeGraph& operator=(NodeGraph&&) = delete;
+  ~NodeGraph();
+  [[nodiscard]] Graph& operator*() const { return *graph_; }
+  [[nodiscard]] Graph* operator->() const { return graph_.get(); }
+
+ private:
+  std::shared_ptr<Graph> graph_;
+};
 struct ChildCommand {
-  std::shared_ptr<Graph> graph;
+  NodeGraph graph;
+};
+struct ConditionalCommand {
+  std::shared_ptr<GraphCondition> condition;
+  CUgraphConditionalNodeType type{};
+  CUcontext context = nullptr;
+  std::vector<NodeGraph> bodies;
+  std::vector<CUgraph> body_handles;            // what programs are shown
+  std::shared_ptr<const ConditionalPlan> plan;  // once it is to run
+  void add_body(std::shared_ptr<Graph> body, std::uint64_t parent);
 };
 
-using Command = std::variant<
-    std::shared_ptr<const EmptyCommand>, std::shared_ptr<const KernelCommand>, std::shared_ptr<const CopyCommand>,
-    std::shared_ptr<const FillCommand>, std::shared_ptr<const HostCommand>, std::shared_ptr<const RecordCommand>,
-    std::shared_ptr<const WaitCommand>, std::shared_ptr<const AllocCommand>, std::shared_ptr<const FreeCommand>,
-    std::shared_ptr<const MemoryOpsCommand>, std::shared_ptr<const ChildCommand>>;
+using Command = std::variant<std::shared_ptr<const EmptyCommand>, std::shared_ptr<const KernelCommand>,
+                             std::shared_ptr<const CopyCommand>, std::shared_ptr<const FillCommand>,
+                             std::shared_ptr<const HostCommand>, std::shared_ptr<const RecordCommand>,
+                             std::shared_ptr<const WaitCommand>, std::shared_ptr<const AllocCommand>,
+                             std::shared_ptr<const FreeCommand>, std::shared_ptr<const MemoryOpsCommand>,
+                             std::shared_ptr<const ChildCommand>, std::shared_ptr<const ConditionalCommand>>;
 
 CUresult issue(Stream& stream, Command command);
 // Queues now. By the holder of the stream's lock.
@@ -114,6 +143,18 @@ CUresult enqueue_memory_operations(Stream& stream, const MemoryOpsCommand& comma
 // graph_memory.cpp
 CUresult enqueue_alloc(Stream& stream, const AllocCommand& command);
 CUresult enqueue_free(Stream& stream, const FreeCommand& command);
+// graph_condition.cpp
+CUresult enqueue_conditional(Stream& stream, const ConditionalCommand& command);
+
+// What of the device a kernel has.
+struct Seat {
+  float width;
+  unsigned multiprocessors;
+};
+// Work inside of other work, done at once by the executor's thread; each answers the device time it takes.
+std::uint64_t run_kernel_here(Context& context, const KernelCommand& command, const Seat& most, Patience& patience);
+std::uint64_t run_copy_here(const Context& context, const CopyCommand& command);
+std::uint64_t run_fill_here(const Context& context, const FillCommand& command);
 
 // Queues something with an effect: `run` makes it happen and answers the device time it takes. A quick one happens at
 // once on the calling thread when nothing is in front of it.

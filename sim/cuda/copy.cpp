@@ -107,29 +107,46 @@ CUresult make_copy(const CUDA_MEMCPY3D& asked, std::shared_ptr<CopyCommand>& out
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// The part of the device that moves the bytes, and how long it takes. A gate: from host to host, no engine has part in
+// it.
+struct Transport {
+  device::WorkKind kind;
+  std::uint64_t duration_ns;
+};
+Transport transport(const Context& context, const CopyCommand& copy) {
+  auto& machine = Driver::get().machine();
+  const Device* from = copy.from.device;
+  const Device* to = copy.to.device;
+  const device::EngineId engine = context.device().engine.id;
+  if (from == nullptr && to == nullptr) return {device::WorkKind::gate, 0};
+  if (from != nullptr && to != nullptr)
+    return {device::WorkKind::d2d, from == to
+                                       ? machine.copy_duration_ns(engine, device::WorkKind::d2d, copy.bytes())
+                                       : machine.peer_copy_duration_ns(from->engine.id, to->engine.id, copy.bytes())};
+  const auto kind = from == nullptr ? device::WorkKind::h2d : device::WorkKind::d2h;
+  return {kind, machine.copy_duration_ns(engine, kind, copy.bytes())};
+}
+
+}  // namespace
+
 CUresult enqueue_copy(Stream& stream, std::shared_ptr<const CopyCommand> command, bool quick) {
   if (command->bytes() == 0) return CUDA_SUCCESS;
-  auto& machine = Driver::get().machine();
-  const Device* from = command->from.device;
-  const Device* to = command->to.device;
-  const device::EngineId engine = stream.context().device().engine.id;
+  const auto [kind, duration] = transport(stream.context(), *command);
   device::Work work;
-  std::uint64_t duration = 0;
-  if (from == nullptr && to == nullptr) {
-    work.kind = device::WorkKind::gate;  // from host to host: no engine has part in it
-  } else if (from != nullptr && to != nullptr) {
-    work.kind = device::WorkKind::d2d;
-    duration = from == to ? machine.copy_duration_ns(engine, work.kind, command->bytes())
-                          : machine.peer_copy_duration_ns(from->engine.id, to->engine.id, command->bytes());
-  } else {
-    work.kind = from == nullptr ? device::WorkKind::h2d : device::WorkKind::d2h;
-    duration = machine.copy_duration_ns(engine, work.kind, command->bytes());
-  }
-  enqueue_effect(stream, work, quick, [command = std::move(command), duration](bool skip) -> std::uint64_t {
+  work.kind = kind;
+  enqueue_effect(stream, work, quick, [command = std::move(command), duration = duration](bool skip) -> std::uint64_t {
     if (!skip) move_bytes(*command);
     return duration;
   });
   return CUDA_SUCCESS;
+}
+
+std::uint64_t run_copy_here(const Context& context, const CopyCommand& command) {
+  if (command.bytes() == 0) return 0;
+  move_bytes(command);
+  return transport(context, command).duration_ns;
 }
 
 }  // namespace tensor_fusion::sim::cuda

@@ -56,5 +56,7 @@ CUresult check_context(Context& context);
 
 // One line to the file that TENSOR_FUSION_SIM_LOG names (or standard error for "1" or "stderr"); nothing without it.
 void log_line(std::string_view text);
+// NOT_SUPPORTED, which is said in the log once for each `what`.
+CUresult refuse_once(std::string_view what);
 
 }  // namespace tensor_fusion::sim::cuda

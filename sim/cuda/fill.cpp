@@ -61,21 +61,35 @@ CUresult make_fill(const CUDA_MEMSET_NODE_PARAMS_v2& asked, std::shared_ptr<cons
   return CUDA_SUCCESS;
 }
 
+namespace {
+std::uint64_t bytes_of(const FillCommand& command) {
+  return command.what.width * command.what.height * command.what.elementSize;
+}
+// Half the time of a copy: written, not read.
+std::uint64_t duration_of(const Context& context, std::uint64_t bytes) {
+  return Driver::get().machine().copy_duration_ns(context.device().engine.id, device::WorkKind::d2d, bytes) / 2;
+}
+}  // namespace
+
 CUresult enqueue_fill(Stream& stream, std::shared_ptr<const FillCommand> command) {
-  const auto& what = command->what;
-  const std::uint64_t bytes = what.width * what.height * what.elementSize;
+  const std::uint64_t bytes = bytes_of(*command);
   if (bytes == 0) return CUDA_SUCCESS;
   device::Work work;
   work.kind = device::WorkKind::compute;  // a kernel on real devices too
-  // Half the time of a copy: written, not read.
-  const std::uint64_t duration =
-      Driver::get().machine().copy_duration_ns(stream.context().device().engine.id, device::WorkKind::d2d, bytes) / 2;
+  const std::uint64_t duration = duration_of(stream.context(), bytes);
   enqueue_effect(stream, work, bytes <= kQuickBytes,
                  [command = std::move(command), duration](bool skip) -> std::uint64_t {
                    if (!skip) fill(command->what);
                    return duration;
                  });
   return CUDA_SUCCESS;
+}
+
+std::uint64_t run_fill_here(const Context& context, const FillCommand& command) {
+  const std::uint64_t bytes = bytes_of(command);
+  if (bytes == 0) return 0;
+  fill(command.what);
+  return duration_of(context, bytes);
 }
 
 #define TF_MEMSET(bits, type, size)                                                                                    \

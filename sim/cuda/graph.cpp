@@ -4,6 +4,7 @@
 #include <set>
 
 #include "sim/cuda/driver.h"
+#include "sim/cuda/graph_condition.h"
 
 namespace tensor_fusion::sim::cuda {
 
@@ -24,12 +25,26 @@ std::shared_ptr<Graph> Graph::create() {
 
 Graph::~Graph() {
   for (const auto& node : nodes_) graph_nodes().remove(node->handle_value);
+  for (const auto& condition : conditions_) graph_conditions().remove(condition->handle_value);
+}
+
+NodeGraph::~NodeGraph() {
+  if (graph_) graphs().remove(graph_->handle_value);
+}
+
+void ConditionalCommand::add_body(std::shared_ptr<Graph> body, std::uint64_t parent) {
+  body->is_child = true;
+  body->parent = parent;
+  body_handles.push_back(body->handle());
+  bodies.emplace_back(std::move(body));
 }
 
 std::shared_ptr<GraphNode> Graph::add(CUgraphNodeType type, Command command, const std::vector<GraphNode*>& after) {
   auto node = std::make_shared<GraphNode>();
   node->type = type;
   node->command = std::move(command);
+  if (const auto* child = std::get_if<std::shared_ptr<const ChildCommand>>(&node->command))
+    (*child)->graph->parent = handle_value;
   node->graph = this;
   node->number = next_number_++;
   for (GraphNode* earlier : after) {
@@ -71,7 +86,14 @@ std::shared_ptr<Graph> Graph::clone() const {
     if (const auto* child = std::get_if<std::shared_ptr<const ChildCommand>>(&command)) {
       auto inner = (*child)->graph->clone();
       inner->is_child = true;
-      command = std::make_shared<const ChildCommand>(ChildCommand{std::move(inner)});
+      command = std::make_shared<const ChildCommand>(ChildCommand{NodeGraph(std::move(inner))});
+    } else if (const auto* chooser = std::get_if<std::shared_ptr<const ConditionalCommand>>(&command)) {
+      auto mine = std::make_shared<ConditionalCommand>();
+      mine->condition = (*chooser)->condition;
+      mine->type = (*chooser)->type;
+      mine->context = (*chooser)->context;
+      for (const auto& body : (*chooser)->bodies) mine->add_body(body->clone(), copy->handle_value);
+      command = std::shared_ptr<const ConditionalCommand>(std::move(mine));
     }
     const auto made = copy->add(node->type, std::move(command), {});
     made->origin = node->handle_value;
@@ -113,6 +135,10 @@ std::vector<GraphEntry> Graph::entries() const {
     all.push_back(std::move(entry));
   }
   return all;
+}
+
+bool Graph::has_idle_condition() const {
+  return std::any_of(conditions_.begin(), conditions_.end(), [](const auto& each) { return !each->used; });
 }
 
 bool Graph::let_go(CUuserObject name) {

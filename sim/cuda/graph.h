@@ -13,6 +13,8 @@
 
 namespace tensor_fusion::sim::cuda {
 
+struct GraphCondition;
+
 struct GraphNode {
   static constexpr HandleKind kHandleKind = HandleKind::graph_node;
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -46,14 +48,18 @@ class Graph : public std::enable_shared_from_this<Graph> {
   void keep(CUuserObject name, std::shared_ptr<void> keeper) { kept_.emplace_back(name, std::move(keeper)); }
   bool let_go(CUuserObject name);
   [[nodiscard]] const auto& kept() const { return kept_; }
+  void keep(std::shared_ptr<GraphCondition> condition) { conditions_.push_back(std::move(condition)); }
+  [[nodiscard]] bool has_idle_condition() const;  // one that belongs to no node
 
   std::uint64_t handle_value = 0;
-  bool is_child = false;  // belongs to a node: not to be destroyed by the program
+  bool is_child = false;     // belongs to a node: not to be destroyed by the program
+  std::uint64_t parent = 0;  // handle of the graph with that node
   [[nodiscard]] CUgraph handle() const { return as_handle<CUgraph>(handle_value); }
 
  private:
   std::vector<std::shared_ptr<GraphNode>> nodes_;
   std::vector<std::pair<CUuserObject, std::shared_ptr<void>>> kept_;
+  std::vector<std::shared_ptr<GraphCondition>> conditions_;
   std::uint64_t next_number_ = 0;
 };
 

@@ -41,16 +41,27 @@ CUresult find_exec(const char* symbol, CUgraphExec handle, std::shared_ptr<Graph
 
 namespace {
 
-CUresult instantiate(CUgraphExec* out, CUgraph handle, std::uint64_t flags, CUgraphNode* bad = nullptr) {
+CUresult instantiate(CUgraphExec* out, CUgraph handle, std::uint64_t flags, GraphRefusal& why) {
   std::shared_ptr<Graph> graph;
   TF_TRY(find_graph("cuGraphInstantiate", handle, graph));
   if (out == nullptr || flags > 15) return CUDA_ERROR_INVALID_VALUE;
-  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+    why.reason = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+    return refuse_once("cuGraphInstantiate for launches from the device");
+  }
   std::shared_ptr<GraphExec> exec;
-  GraphNode* node = nullptr;
-  const CUresult result = GraphExec::instantiate(*graph, flags, exec, &node);
-  if (bad != nullptr) *bad = node != nullptr ? node->handle() : nullptr;
-  if (result == CUDA_SUCCESS) *out = as_handle<CUgraphExec>(exec->handle_value);
+  TF_TRY(GraphExec::instantiate(*graph, flags, exec, why));
+  *out = as_handle<CUgraphExec>(exec->handle_value);
+  return CUDA_SUCCESS;
+}
+
+CUgraphNode blamed(const GraphRefusal& why) { return why.node != nullptr ? why.node->handle() : nullptr; }
+
+CUresult instantiate(CUgraphExec* out, CUgraph handle, CUgraphNode* bad, char* log, std::size_t log_bytes) {
+  if (log != nullptr && log_bytes != 0) *log = '\0';
+  GraphRefusal why;
+  const CUresult result = instantiate(out, handle, 0, why);
+  if (bad != nullptr) *bad = blamed(why);
   return result;
 }
 
@@ -221,24 +232,21 @@ TF_API(cuGraphDestroyNode, (CUgraphNode handle)) {
 }
 
 TF_API(cuGraphInstantiate, (CUgraphExec * out, CUgraph graph, CUgraphNode* bad, char* log, std::size_t log_bytes)) {
-  if (log != nullptr && log_bytes != 0) *log = '\0';
-  return instantiate(out, graph, 0, bad);
+  return instantiate(out, graph, bad, log, log_bytes);
 }
 TF_API(cuGraphInstantiate_v2, (CUgraphExec * out, CUgraph graph, CUgraphNode* bad, char* log, std::size_t log_bytes)) {
-  if (log != nullptr && log_bytes != 0) *log = '\0';
-  return instantiate(out, graph, 0, bad);
+  return instantiate(out, graph, bad, log, log_bytes);
 }
 TF_API(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph graph, unsigned long long flags)) {
-  return instantiate(out, graph, flags);
+  GraphRefusal why;
+  return instantiate(out, graph, flags, why);
 }
 TF_STREAM_API(cuGraphInstantiateWithParams, (CUgraphExec * out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  params->hErrNode_out = nullptr;
-  const CUresult result = instantiate(out, graph, params->flags, &params->hErrNode_out);
-  params->result_out = result == CUDA_SUCCESS               ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                       : result == CUDA_ERROR_NOT_SUPPORTED ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
-                       : params->hErrNode_out != nullptr    ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
-                                                            : CUDA_GRAPH_INSTANTIATE_ERROR;
+  GraphRefusal why;
+  const CUresult result = instantiate(out, graph, params->flags, why);
+  params->hErrNode_out = blamed(why);
+  params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : why.reason;
   return result;
 })
 TF_API(cuGraphExecDestroy, (CUgraphExec handle)) {
@@ -274,7 +282,7 @@ TF_STREAM_API(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {
     auto child = exec->as_graph();
     if (child->has_memory_nodes()) return CUDA_ERROR_NOT_SUPPORTED;
     child->is_child = true;
-    return issue(*stream, std::make_shared<const ChildCommand>(ChildCommand{std::move(child)}));
+    return issue(*stream, std::make_shared<const ChildCommand>(ChildCommand{NodeGraph(std::move(child))}));
   }
   TF_TRY(check_capture_conflict(*stream));
   return exec->launch(*stream);

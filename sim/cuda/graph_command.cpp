@@ -61,7 +61,7 @@ CUresult child_command(CUgraph handle, Command& out) {
   if (!graph || graph->has_memory_nodes()) return CUDA_ERROR_INVALID_VALUE;
   auto copy = graph->clone();
   copy->is_child = true;
-  out = std::make_shared<const ChildCommand>(ChildCommand{std::move(copy)});
+  out = std::make_shared<const ChildCommand>(ChildCommand{NodeGraph(std::move(copy))});
   return CUDA_SUCCESS;
 }
 

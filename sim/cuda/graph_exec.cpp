@@ -4,18 +4,23 @@
 #include <utility>
 
 #include "sim/cuda/driver.h"
+#include "sim/cuda/graph_condition.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
 
 // What the program does to a child graph later does not reach into the executable graph.
 Command of_its_own(const Command& command) {
-  const auto* child = std::get_if<std::shared_ptr<const ChildCommand>>(&command);
-  if (child == nullptr) return command;
-  auto inner = (*child)->graph->clone();
-  inner->is_child = true;
-  graphs().remove(inner->handle_value);
-  return std::make_shared<const ChildCommand>(ChildCommand{std::move(inner)});
+  if (const auto* child = std::get_if<std::shared_ptr<const ChildCommand>>(&command))
+    return std::make_shared<const ChildCommand>(ChildCommand{NodeGraph((*child)->graph->clone())});
+  if (const auto* chooser = std::get_if<std::shared_ptr<const ConditionalCommand>>(&command)) {
+    auto mine = std::make_shared<ConditionalCommand>();
+    mine->condition = (*chooser)->condition;
+    mine->type = (*chooser)->type;
+    for (const auto& body : (*chooser)->bodies) mine->add_body(body->clone(), 0);
+    return std::shared_ptr<const ConditionalCommand>(std::move(mine));
+  }
+  return command;
 }
 
 // A graph or an executable one, as far as they can be compared.
@@ -56,6 +61,10 @@ CUresult refuse(CUgraphExecUpdateResultInfo& info, CUgraphExecUpdateResult why, 
   return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
+bool same_choice(const ConditionalCommand& a, const ConditionalCommand& b) {
+  return a.type == b.type && a.bodies.size() == b.bodies.size() && a.condition->assigned == b.condition->assigned;
+}
+
 CUresult compare(const std::vector<Shape>& present, const std::vector<Shape>& wanted,
                  CUgraphExecUpdateResultInfo& info) {
   if (present.size() != wanted.size()) return refuse(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
@@ -74,6 +83,15 @@ CUresult compare(const std::vector<Shape>& present, const std::vector<Shape>& wa
     const auto* new_child = std::get_if<std::shared_ptr<const ChildCommand>>(now.command);
     if (old_child != nullptr && new_child != nullptr) {
       TF_TRY(compare(shape_of(*(*old_child)->graph), shape_of(*(*new_child)->graph), info));
+      continue;
+    }
+    const auto* old_chooser = std::get_if<std::shared_ptr<const ConditionalCommand>>(old.command);
+    const auto* new_chooser = std::get_if<std::shared_ptr<const ConditionalCommand>>(now.command);
+    if (old_chooser != nullptr && new_chooser != nullptr) {
+      if (!same_choice(**old_chooser, **new_chooser))
+        return refuse(info, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, now.node);
+      for (std::size_t body = 0; body < (*new_chooser)->bodies.size(); ++body)
+        TF_TRY(compare(shape_of(*(*old_chooser)->bodies[body]), shape_of(*(*new_chooser)->bodies[body]), info));
       continue;
     }
     if (const auto why = check_replacement(*old.command, *now.command); why != CU_GRAPH_EXEC_UPDATE_SUCCESS)
@@ -138,11 +156,24 @@ bool GraphExec::made_from(std::uint64_t node) {
 }
 
 CUresult GraphExec::instantiate(const Graph& graph, std::uint64_t wanted_flags, std::shared_ptr<GraphExec>& out,
-                                GraphNode** bad) {
+                                GraphRefusal& why) {
   const auto order = graph.in_order();
   if (order.empty() && !graph.nodes().empty()) {
-    if (bad != nullptr) *bad = graph.nodes().front().get();
+    why = {CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE, graph.nodes().front().get()};
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (graph.has_idle_condition()) {
+    why.reason = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (GraphNode* node : order) {
+    const auto* chooser = std::get_if<std::shared_ptr<const ConditionalCommand>>(&node->command);
+    const CUresult fit = chooser != nullptr ? check_bodies(**chooser) : CUDA_SUCCESS;
+    if (fit == CUDA_SUCCESS) continue;
+    why = {fit == CUDA_ERROR_NOT_SUPPORTED ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
+                                           : CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE,
+           node};
+    return fit;
   }
   static std::mutex one_at_a_time;
   std::unique_lock<std::mutex> lock;

@@ -24,12 +24,19 @@ struct GraphStep {
   std::vector<std::size_t> after;
 };
 
+// Why a graph cannot be made executable, and the node that is to blame, if it is one.
+struct GraphRefusal {
+  CUgraphInstantiateResult reason = CUDA_GRAPH_INSTANTIATE_ERROR;
+  const GraphNode* node = nullptr;
+};
+
 class GraphExec {
  public:
   static constexpr HandleKind kHandleKind = HandleKind::graph_exec;
-  // INVALID_VALUE for a cycle, and for a graph with memory nodes of which there is an executable one already.
+  // INVALID_VALUE for a cycle, for a condition without a node, and for a graph with memory nodes of which there is an
+  // executable one already.
   static CUresult instantiate(const Graph& graph, std::uint64_t flags, std::shared_ptr<GraphExec>& out,
-                              GraphNode** bad = nullptr);
+                              GraphRefusal& why);
   CUresult launch(Stream& stream);
   [[nodiscard]] std::shared_ptr<Graph> as_graph();  // the enabled steps
   // Gives the step made from the node another command. INVALID_VALUE when there is no such step, or not of that kind,

@@ -2,6 +2,7 @@
 #include "sim/cuda/driver.h"
 #include "sim/cuda/graph.h"
 #include "sim/cuda/graph_command.h"
+#include "sim/cuda/graph_condition.h"
 #include "sim/cuda/graph_lookup.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -61,6 +62,22 @@ void describe(const KernelCommand& c, CUDA_KERNEL_NODE_PARAMS& out) {
          nullptr,
          nullptr,
          c.function->module->context().handle()};
+}
+
+CUresult add_any(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, const CUgraphEdgeData* data,
+                 std::size_t count, CUgraphNodeParams* params) {
+  std::shared_ptr<Graph> graph;
+  TF_TRY(find_graph("cuGraphAddNode", handle, graph));
+  if (out == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (std::size_t i = 0; data != nullptr && i < count; ++i)
+    if (data[i].from_port != 0 || data[i].to_port != 0 || data[i].type != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  std::vector<GraphNode*> earlier;
+  TF_TRY(find_nodes(*graph, after, count, earlier));
+  Command command;
+  TF_TRY(params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? conditional_command(*graph, params->conditional, command)
+                                                        : generic_command(params, command));
+  *out = graph->add(params->type, std::move(command), earlier)->handle();
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -273,15 +290,11 @@ TF_API(cuGraphExecBatchMemOpNodeSetParams,
 // any kind
 TF_API(cuGraphAddNode,
        (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUgraphNodeParams* params)) {
-  TF_MAKE(generic_command(params, command));
-  return add(out, graph, after, count, params->type, std::move(command));
+  return add_any(out, graph, after, nullptr, count, params);
 }
 TF_API(cuGraphAddNode_v2, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* data,
                            std::size_t count, CUgraphNodeParams* params)) {
-  for (std::size_t i = 0; data != nullptr && i < count; ++i)
-    if (data[i].from_port != 0 || data[i].to_port != 0 || data[i].type != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  TF_MAKE(generic_command(params, command));
-  return add(out, graph, after, count, params->type, std::move(command));
+  return add_any(out, graph, after, data, count, params);
 }
 TF_API(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams* params)) {
   TF_MAKE(generic_command(params, command));

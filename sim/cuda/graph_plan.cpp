@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/cuda/graph.h"
+#include "sim/cuda/graph_condition.h"
 #include "sim/cuda/graph_memory.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -30,9 +31,18 @@ class StreamLocks {
   std::vector<std::recursive_mutex*> mutexes_;
 };
 
+bool of_destroyed_context(const Command& command) {
+  if (const auto* kernel = std::get_if<std::shared_ptr<const KernelCommand>>(&command))
+    return (*kernel)->function->module->context().destroyed();
+  const auto* node = std::get_if<std::shared_ptr<const ConditionalCommand>>(&command);
+  return node != nullptr && std::ranges::any_of((*node)->plan->bodies, [](const auto& body) {
+           return std::ranges::any_of(body, of_destroyed_context);
+         });
+}
+
 }  // namespace
 
-GraphPlan::GraphPlan(const std::vector<GraphEntry>& entries) {
+GraphPlan::GraphPlan(const std::vector<GraphEntry>& entries) : conditions_(condition_values(entries)) {
   (void)append(entries, {});
   rails_ = static_cast<unsigned>(tails_.size());
 }
@@ -61,11 +71,11 @@ std::vector<std::size_t> GraphPlan::append(const std::vector<GraphEntry>& entrie
   return entries.empty() ? before : ends;
 }
 
-void GraphPlan::place(Command command, std::vector<std::size_t> after) {
+void GraphPlan::place(const Command& command, std::vector<std::size_t> after) {
   std::sort(after.begin(), after.end());
   after.erase(std::unique(after.begin(), after.end()), after.end());
   Step step;
-  step.command = std::move(command);
+  step.command = with_conditions(command, conditions_);
   const auto rail_of = [&](std::size_t each) { return steps_[each].rail; };
   std::size_t rail = kNone;
   for (const std::size_t earlier : after)  // go on where one of them ended,
@@ -96,8 +106,7 @@ void GraphPlan::place(Command command, std::vector<std::size_t> after) {
 
 CUresult GraphPlan::check() const {
   for (const Step& step : steps_)
-    if (const auto* kernel = std::get_if<std::shared_ptr<const KernelCommand>>(&step.command))
-      if ((*kernel)->function->module->context().destroyed()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (of_destroyed_context(step.command)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return CUDA_SUCCESS;
 }
 
@@ -107,9 +116,21 @@ void GraphPlan::free_leftovers() const {
       (void)free_graph_memory((*alloc)->memory->address);
 }
 
+// In front of all of a launch's work.
+void GraphPlan::start(Stream& stream) const {
+  if (!conditions_) return;
+  Operation operation;
+  operation.run = [values = conditions_](bool) -> std::uint64_t {
+    values->start();
+    return 0;
+  };
+  stream.push(std::move(operation));
+}
+
 CUresult GraphPlan::launch(Stream& stream) const {
   if (rails_ <= 1) {
     const std::lock_guard lock(stream.mutex());
+    start(stream);
     for (const Step& step : steps_) TF_TRY(enqueue(stream, step.command));
     return CUDA_SUCCESS;
   }
@@ -121,14 +142,15 @@ CUresult GraphPlan::launch(Stream& stream) const {
   Operation join;
   stream.order(join.needs);
   if (!join.needs.empty()) stream.push(std::move(join));
-  const StreamPoint start = stream.here();
+  start(stream);
+  const StreamPoint begin = stream.here();
   std::vector<StreamPoint> done(steps_.size());
   CUresult result = CUDA_SUCCESS;
   for (std::size_t i = 0; i < steps_.size() && result == CUDA_SUCCESS; ++i) {
     const Step& step = steps_[i];
     Stream& rail = *rails[step.rail];
     std::vector<StreamPoint> points;
-    if (step.first && step.rail != 0) points.push_back(start);
+    if (step.first && step.rail != 0) points.push_back(begin);
     for (const std::size_t earlier : step.joins) points.push_back(done[earlier]);
     rail.wait_for(points);
     result = enqueue(rail, step.command);

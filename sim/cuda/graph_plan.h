@@ -4,6 +4,7 @@
 // device's clock, so that branches take the time of the longest and not of all. Rail 0 is the stream that the graph is
 // launched into, the others are branch streams of its context. Immutable after it is made.
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "sim/cuda/command.h"
@@ -39,8 +40,10 @@ class GraphPlan {
   };
   [[nodiscard]] std::vector<std::size_t> append(const std::vector<GraphEntry>& entries,
                                                 const std::vector<std::size_t>& before);
-  void place(Command command, std::vector<std::size_t> after);
+  void start(Stream& stream) const;
+  void place(const Command& command, std::vector<std::size_t> after);
 
+  std::shared_ptr<ConditionValues> conditions_;  // null: nothing in it chooses
   std::vector<Step> steps_;
   unsigned rails_ = 0;
   // While it is made: of each rail the last step, and the step of another rail that last waited for that one.

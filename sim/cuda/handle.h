@@ -33,6 +33,7 @@ enum class HandleKind : std::uint64_t {
   green_context,
   resource_description,
   external_memory,
+  graph_condition,
 };
 
 template <typename T>

@@ -10,10 +10,11 @@
 #include "sim/cuda/command.h"
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/graph_condition.h"
+#include "sim/cuda/patience.h"
 #include "sim/cuda/pool.h"
 #include "sim/cuda/vmm.h"
 #include "sim/device/health.h"
-#include "sim/device/long_run.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -81,40 +82,7 @@ int interpreter_threads() {
   return threads;
 }
 
-// What of the device the kernel had.
-struct Seat {
-  float width;
-  unsigned multiprocessors;
-};
-
-// A kernel's place on the clock; 0 until it has one.
-using Place = std::atomic<device::Ticket>;
-
-// After a quarter of the time in which the device would give it up, a kernel that is still being executed counts as one
-// that runs on the card: the clock goes on with it, and others have their time slices.
-class Patience {
- public:
-  Patience(Context& context, std::shared_ptr<Place> place)
-      : context_(context),
-        place_(std::move(place)),
-        next_ns_(device::now_ns() + static_cast<std::uint64_t>(context.device().profile().stall_ms * 1e6 / 4)) {}
-  void look() {
-    const std::uint64_t now = device::now_ns();
-    std::uint64_t next = next_ns_.load(std::memory_order_relaxed);
-    if (now < next || !next_ns_.compare_exchange_strong(next, now + kAgainNs)) return;
-    if (const device::Ticket ticket = place_->load(); ticket != 0)
-      device::keep_running(Driver::get().machine(), context_.timing(), ticket, kAheadNs);
-  }
-
- private:
-  static constexpr std::uint64_t kAgainNs = 2'000'000, kAheadNs = 20'000'000;
-  Context& context_;
-  const std::shared_ptr<Place> place_;
-  std::atomic<std::uint64_t> next_ns_;
-};
-
-std::uint64_t run_kernel(Context& context, const KernelCommand& command, const Seat& seat,
-                         const std::shared_ptr<Place>& place) {
+std::uint64_t run_kernel(Context& context, const KernelCommand& command, const Seat& seat, Patience& patience) {
   Device& device = context.device();
   ContextMemory memory(context);
   ptx::Launch launch;
@@ -128,7 +96,10 @@ std::uint64_t run_kernel(Context& context, const KernelCommand& command, const S
   ptx::RunOptions options;
   options.cancel = &context.cancel();
   options.print = print_from_kernel;
-  Patience patience(context, place);
+  if (command.conditions)
+    options.set_condition = [&command](std::uint64_t handle, std::uint32_t value) {
+      command.conditions->set(handle, value);
+    };
   options.progress = [&patience] { patience.look(); };
   options.threads = interpreter_threads();
   options.multiprocessors = seat.multiprocessors;
@@ -252,12 +223,24 @@ CUresult enqueue_kernel(Stream& stream, std::shared_ptr<const KernelCommand> com
   }
   const Seat seat{work.width, stream.multiprocessors()};
   auto place = std::make_shared<Place>(0);
-  enqueue_effect(stream, work, false,
-                 [command = std::move(command), owner = context.shared_from_this(), seat, place](bool skip) {
-                   return skip ? 0 : run_kernel(*owner, *command, seat, place);
-                 });
+  enqueue_effect(
+      stream, work, false,
+      [command = std::move(command), owner = context.shared_from_this(), seat, place](bool skip) -> std::uint64_t {
+        if (skip) return 0;
+        Patience patience(*owner, place);
+        return run_kernel(*owner, *command, seat, patience);
+      });
   *place = stream.last();
   return CUDA_SUCCESS;
+}
+
+std::uint64_t run_kernel_here(Context& context, const KernelCommand& command, const Seat& most, Patience& patience) {
+  const std::uint64_t blocks = std::uint64_t{command.grid[0]} * command.grid[1] * command.grid[2];
+  const float width = std::min(context.device().width_of(blocks), most.width);
+  if (command.function->effect_free)
+    return effect_free_duration(context.device(), *command.function, command.grid, command.block, command.params.data(),
+                                width);
+  return run_kernel(context, command, {width, most.multiprocessors}, patience);
 }
 
 namespace {

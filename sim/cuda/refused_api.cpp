@@ -1,25 +1,23 @@
 // What this driver does not have: each of these exists, answers NOT_SUPPORTED, and says so once in the log.
-#include <atomic>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "sim/cuda/driver.h"
 
 namespace tensor_fusion::sim::cuda {
-namespace {
 
-CUresult refuse(const char* symbol, std::atomic<bool>& said) {
-  if (!said.exchange(true, std::memory_order_relaxed)) log_line(std::string(symbol) + ": not supported by this driver");
+CUresult refuse_once(std::string_view what) {
+  static std::mutex mutex;
+  static auto* const said = new std::set<std::string, std::less<>>;
+  const std::lock_guard lock(mutex);
+  if (said->emplace(what).second) log_line(std::string(what) + ": not supported by this driver");
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-}  // namespace
-
 // Arguments are not looked at: in the C calling convention of x86-64 and arm64 a callee may ignore them.
-#define TF_REFUSE(name)            \
-  TF_API(name, ()) {               \
-    static std::atomic<bool> said; \
-    return refuse(#name, said);    \
-  }
+#define TF_REFUSE(name) \
+  TF_API(name, ()) { return refuse_once(#name); }
 #define TF_REFUSE_STREAM(name) TF_REFUSE(name) TF_REFUSE(name##_ptsz)
 
 TF_REFUSE(cuDeviceGetNvSciSyncAttributes)
@@ -74,7 +72,6 @@ TF_REFUSE(cuGraphExternalSemaphoresWaitNodeGetParams)
 TF_REFUSE(cuGraphExternalSemaphoresWaitNodeSetParams)
 TF_REFUSE(cuGraphExecExternalSemaphoresSignalNodeSetParams)
 TF_REFUSE(cuGraphExecExternalSemaphoresWaitNodeSetParams)
-TF_REFUSE(cuGraphConditionalHandleCreate)
 
 TF_REFUSE(cuGraphicsUnregisterResource)
 TF_REFUSE(cuGraphicsSubResourceGetMappedArray)

@@ -25,9 +25,8 @@ constexpr std::array kMissing = {
     "cuTexRef", "cuSurfRef", "=cuModuleGetTexRef", "=cuModuleGetSurfRef", "=cuParamSetTexRef",
     // hardware that these machines do not have, and an identity of another operating system
     "=cuDeviceGetLuid", "=cuFlushGPUDirectRDMAWrites", "=cuLaunchCooperativeKernelMultiDevice",
-    // nodes that choose what runs, notifications, the driver's own log
-    "=cuGraphConditionalHandleCreate", "=cuDeviceRegisterAsyncNotification", "=cuDeviceUnregisterAsyncNotification",
-    "cuLogs", "=cuProfilerInitialize",
+    // notifications, the driver's own log
+    "=cuDeviceRegisterAsyncNotification", "=cuDeviceUnregisterAsyncNotification", "cuLogs", "=cuProfilerInitialize",
     // 32-bit device addresses
     "=cuModuleGetGlobal", "=cuMemAlloc", "=cuMemAllocPitch", "=cuMemFree", "=cuMemGetAddressRange",
     "=cuMemHostGetDevicePointer", "=cuMemcpyHtoD", "=cuMemcpyDtoH", "=cuMemcpyDtoD", "=cuMemcpyDtoA", "=cuMemcpyAtoD",

@@ -25,8 +25,9 @@ enum class Redux : std::uint8_t { add, min, max, umin, umax, bit_and, bit_or, bi
 
 [[nodiscard]] EffectFn special_effect();  // imm = Special that changes while running; 32 or 64 bits by d_width
 [[nodiscard]] EffectFn fence_effect();
-[[nodiscard]] EffectFn printf_effect();  // a = format, b = arguments, d = result
-[[nodiscard]] EffectFn assert_effect();  // ins: message, file, line, function
+[[nodiscard]] EffectFn printf_effect();         // a = format, b = arguments, d = result
+[[nodiscard]] EffectFn assert_effect();         // ins: message, file, line, function
+[[nodiscard]] EffectFn set_condition_effect();  // a = handle, b = value
 [[nodiscard]] EffectFn
 copy_local_effect();  // a = base read, b = base written; imm = from; target = to; extra ins: size
 [[nodiscard]] EffectFn save_frame_effect();     // pushes ins for each active lane

@@ -1,4 +1,4 @@
-// Clocks, fences, frames of called functions, cp.async, printf and assert.
+// Clocks, fences, frames of called functions, cp.async, printf, assert and conditions of graphs.
 #include <atomic>
 #include <chrono>
 
@@ -222,12 +222,22 @@ bool device_assert(const Ins& in, ExecFrame& frame, const Mask& mask) {
   return good && !failed;
 }
 
+bool set_condition(const Ins& in, ExecFrame& frame, const Mask& mask) {
+  const RunState& run = static_cast<Batch*>(frame.machine)->run();
+  return each_lane(mask, [&](std::uint32_t lane) {
+    if (run.options->set_condition)
+      run.options->set_condition(get<std::uint64_t>(frame, in.a, lane), get<std::uint32_t>(frame, in.b, lane));
+    return true;
+  });
+}
+
 }  // namespace
 
 EffectFn special_effect() { return read_special; }
 EffectFn fence_effect() { return fence; }
 EffectFn printf_effect() { return device_printf; }
 EffectFn assert_effect() { return device_assert; }
+EffectFn set_condition_effect() { return set_condition; }
 EffectFn copy_local_effect() { return copy_local; }
 EffectFn save_frame_effect() { return save_frame; }
 EffectFn restore_frame_effect() { return restore_frame; }

@@ -207,6 +207,13 @@ bool Lowerer::builtin_call(const Instruction& in, const std::string& name, const
     program.extras.push_back(std::move(extra));
     return true;
   }
+  if (name == "cudaGraphSetConditional") {
+    const Reg handle = load(0, 8);
+    const Reg chosen = load(1, 4);
+    if (handle == kNoReg || chosen == kNoReg) return fail(in, "call does not match cudaGraphSetConditional");
+    effect(set_condition_effect(), kNoReg, handle, chosen);
+    return true;
+  }
   if (name == "malloc" || name == "free") return fail(in, "unsupported: device-side " + name);
   return fail(in, "Unresolved extern function '" + name + "'");
 }

@@ -148,9 +148,11 @@ struct RunOptions {
   const std::atomic<bool>* cancel = nullptr;    // polled; true ends the run with Status::cancelled
   std::uint64_t max_thread_instructions = 0;    // watchdog; 0 = none
   std::function<void(std::string_view)> print;  // text of printf and assert; called from any thread, one at a time
-  std::function<void()> progress;               // called now and then while threads go on; from any of the run's cores
-  int threads = 1;                              // cores this run may use
-  std::uint32_t multiprocessors = 132;          // what %nsmid says
+  // What a kernel tells the graph that it runs in, by cudaGraphSetConditional; from any of the run's cores.
+  std::function<void(std::uint64_t handle, std::uint32_t value)> set_condition;
+  std::function<void()> progress;       // called now and then while threads go on; from any of the run's cores
+  int threads = 1;                      // cores this run may use
+  std::uint32_t multiprocessors = 132;  // what %nsmid says
 };
 
 enum class Status : std::uint8_t {

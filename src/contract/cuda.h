@@ -321,6 +321,13 @@ struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
   CUstreamBatchMemOpParams* paramArray;
   unsigned flags;
 };
+struct CUDA_CONDITIONAL_NODE_PARAMS {
+  CUgraphConditionalHandle handle;
+  CUgraphConditionalNodeType type;
+  unsigned size;
+  CUgraph* phGraph_out;
+  CUcontext ctx;
+};
 struct CUgraphNodeParams {
   CUgraphNodeType type;
   int reserved0[3];
@@ -335,6 +342,7 @@ struct CUgraphNodeParams {
     CUDA_MEM_ALLOC_NODE_PARAMS alloc;
     CUDA_MEM_FREE_NODE_PARAMS free;
     CUDA_BATCH_MEM_OP_NODE_PARAMS memOp;
+    CUDA_CONDITIONAL_NODE_PARAMS conditional;
   };
   long long reserved2;
 };
@@ -446,6 +454,7 @@ static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v1) == 56 && sizeof(CUDA_KERNEL_NOD
 static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40 && sizeof(CUDA_MEMSET_NODE_PARAMS_v2) == 48);
 static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120 && sizeof(CUDA_MEMCPY_NODE_PARAMS) == 216);
 static_assert(sizeof(CUgraphNodeParams) == 256 && offsetof(CUgraphNodeParams, kernel) == 16);
+static_assert(sizeof(CUDA_CONDITIONAL_NODE_PARAMS) == 32);
 static_assert(sizeof(CUgraphEdgeData) == 8 && sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS) == 32);
 static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24 && sizeof(CUctxCreateParams) == 24);
 static_assert(sizeof(CUDA_RESOURCE_DESC) == 144 && sizeof(CUtensorMap) == 128 && sizeof(CUcheckpointLockArgs) == 64);
