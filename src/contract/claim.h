@@ -40,10 +40,12 @@ struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> gap_ns;           // usual pause between the end of its work and its next launch
   std::atomic<std::uint64_t> measured_ns;      // device time between markers, ever
   std::atomic<std::uint64_t> open_since_ns;    // no marker still to come starts before this; 0 = none is to come
-  std::byte reserved[136];
+  std::atomic<std::uint64_t> guessed_bytes;    // of ledger_bytes: for contexts whose cost is yet to be seen
+  std::byte reserved[128];
   Marker markers[kMarkers];
 };
-static_assert(sizeof(ClaimProcessDevice) == 1024);
+static_assert(sizeof(ClaimProcessDevice) == 1024 && offsetof(ClaimProcessDevice, guessed_bytes) == 112 &&
+              offsetof(ClaimProcessDevice, markers) == 248);
 
 enum ClaimProcessState : std::uint32_t {
   kSlotFree = 0,

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/id.h"
-#include "contract/guess.h"
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/membership.h"
 #include "node/hypervisor/reconcile.h"
@@ -93,7 +92,7 @@ Meter::Before Meter::begin_with(const Tenant& tenant) const {
       const auto& claim = page.processes[process.slot].devices[row];
       before.settle[{process.slot, row}] = claim.settle_request.load(std::memory_order_acquire);
       before.ledger[{process.slot, row}] = ledger_of(page, process.slot, row, memory);
-      before.guessed[{process.slot, row}] = contract::guessed_bytes(claim).load(std::memory_order_acquire);
+      before.guessed[{process.slot, row}] = claim.guessed_bytes.load(std::memory_order_acquire);
     }
   }
   return before;
@@ -235,7 +234,7 @@ void Meter::learn_overhead(const Tenant& tenant, const Before& before, std::uint
     const std::uint64_t guess = before.guessed.at({process.slot, row});
     const std::uint64_t after = ledger_of(page, process.slot, row, device.memory_bytes);
     const bool waits = guess != 0 && ledger->second == guess && after == guess &&
-                       contract::guessed_bytes(page.processes[process.slot].devices[row]).load() == guess;
+                       page.processes[process.slot].devices[row].guessed_bytes.load() == guess;
     const std::uint64_t guessed = waits ? guess : 0;
     if (guess != 0 && !waits) continue;
     const Reading reading{ledger->second - guessed, after - guessed, seen->second.at(device.uuid), at_rest || waits};

@@ -1,6 +1,5 @@
 #include "guest/limiter/core/ledger.h"
 
-#include "contract/guess.h"
 #include "guest/limiter/core/fault.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/process.h"
@@ -282,11 +281,11 @@ bool fill_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint
     // Word by word: the hypervisor may look at any instant.
     for (auto* counter :
          {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
-          &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count})
+          &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count,
+          &device.guessed_bytes})
       if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
     for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
       if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
-    contract::guessed_bytes(device).store(0, kRelaxed);
   }
   std::uint32_t state = contract::kSlotClaimed;
   return process.state.compare_exchange_strong(state, contract::kSlotLive, std::memory_order_release, kRelaxed);

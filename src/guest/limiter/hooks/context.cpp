@@ -1,5 +1,4 @@
 // Contexts: their overhead is charged, their end drops all they held, and the calling thread's current device follows.
-#include "contract/guess.h"
 #include "guest/limiter/core/log.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/hooks/charge.h"
@@ -38,7 +37,7 @@ bool somebody_guesses(const Device& device) {
   const contract::ClaimPage& page = *g_shared.slice.claim;
   for (std::uint32_t slot = 0; slot < contract::kMaxProcesses && slot < page.process_high.load(); ++slot)
     if (page.processes[slot].state.load() == contract::kSlotLive &&
-        contract::guessed_bytes(page.processes[slot].devices[device.index]).load() != 0)
+        page.processes[slot].devices[device.index].guessed_bytes.load() != 0)
       return true;
   return false;
 }
@@ -80,12 +79,12 @@ bool reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
     if (waited >= kGuessPatienceNs || (waited >= kGuessShownNs && !somebody_guesses(device))) return false;
     os::futex_wait(&device.grant->settled, settled, kLookNs, true);
   }
-  contract::guessed_bytes(*device.mine).store(bytes, std::memory_order_release);
+  device.mine->guessed_bytes.store(bytes, std::memory_order_release);
   return true;
 }
 
 void give_back_overhead(Device& device, std::uint64_t bytes, bool guessed) {
-  if (guessed) contract::guessed_bytes(*device.mine).store(0, std::memory_order_release);
+  if (guessed) device.mine->guessed_bytes.store(0, std::memory_order_release);
   release(device, bytes);
 }
 
@@ -96,7 +95,7 @@ std::uint64_t settle_guess(Device& device, std::uint64_t guess) {
     ask_for_overhead(device);
     known = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
   }
-  contract::guessed_bytes(*device.mine).store(0, std::memory_order_release);
+  device.mine->guessed_bytes.store(0, std::memory_order_release);
   // The slice has this context and nothing else, and the driver shows nothing for it.
   const bool free = device.claim->used_bytes.load() == guess && device.grant->observed_bytes.load() <= 1;
   if (known == 0 && !free && !nobody_can_tell(device)) return guess;

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "contract/guess.h"
 #include "guest/limiter/core/ledger.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/process.h"
@@ -142,7 +141,7 @@ void TestSlice::read_account(std::uint32_t row) {
     requests.push_back(claim_->processes[slot].devices[row].settle_request.load());
   std::uint64_t shown = account_ ? account_(row) : claim_->devices[row].used_bytes.load();
   for (std::uint32_t slot = 0; slot < high && !account_; ++slot)  // whose contexts cost nothing
-    shown -= std::min<std::uint64_t>(shown, contract::guessed_bytes(claim_->processes[slot].devices[row]).load());
+    shown -= std::min<std::uint64_t>(shown, claim_->processes[slot].devices[row].guessed_bytes.load());
   device.reading_mark.store(reading);
   device.observed_bytes.store(shown == 0 ? 1 : shown);
   std::uint32_t turn = 0;
