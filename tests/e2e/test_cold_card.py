@@ -54,3 +54,17 @@ def test_a_hypervisor_that_starts_anew_knows_what_a_context_costs(machine):
     machine.hypervisor()
     fill(machine, 2)
     assert 3 * GIB < peak(machine) <= 4 * GIB
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["never_read", "read_while_nothing_was_held"])
+def test_a_card_that_nobody_can_measure_shows_no_more_than_the_limit(machine, read):
+    """The hypervisor is gone before it has seen a context: what one costs is guessed until it is known."""
+    hypervisor = machine.hypervisor()
+    program = "import sys\nprint('{}', flush=True)\nsys.stdin.readline()\n" + COLD
+    tenant = machine.start(*machine.program("run", "--vram", "4Gi", "--", sys.executable, "-c", program, "2"))
+    tenant.said()
+    if read:
+        machine.shown("ps")
+    hypervisor.kill()
+    assert tenant.end() == 0
+    assert 3 * GIB < peak(machine) <= 4 * GIB

@@ -230,14 +230,15 @@ void Meter::learn_overhead(const Tenant& tenant, const Before& before, std::uint
     const auto ledger = before.ledger.find({process.slot, row});
     if (seen == observed_.end() || ledger == before.ledger.end() || !seen->second.contains(device.uuid)) continue;
     const bool at_rest = page.devices[row].changes.load(std::memory_order_acquire) == before.changes[row];
-    // A context that is paid for by guess and nothing else, before and after: whatever its neighbours do meanwhile.
+    // What is paid for by guess is no cost. A process that holds nothing else, before and after, is at rest whatever
+    // its neighbours do meanwhile.
     const std::uint64_t guess = before.guessed.at({process.slot, row});
     const std::uint64_t after = ledger_of(page, process.slot, row, device.memory_bytes);
-    const bool waits = guess != 0 && ledger->second == guess && after == guess &&
-                       page.processes[process.slot].devices[row].guessed_bytes.load() == guess;
-    const std::uint64_t guessed = waits ? guess : 0;
-    if (guess != 0 && !waits) continue;
-    const Reading reading{ledger->second - guessed, after - guessed, seen->second.at(device.uuid), at_rest || waits};
+    if (page.processes[process.slot].devices[row].guessed_bytes.load() != guess ||
+        guess > std::min(ledger->second, after))
+      continue;
+    const bool waits = guess != 0 && ledger->second == guess && after == guess;
+    const Reading reading{ledger->second - guess, after - guess, seen->second.at(device.uuid), at_rest || waits};
     device.context_overhead_bytes = overhead_from(reading, contexts_of(page, process.slot, row), device.memory_bytes);
     if (device.context_overhead_bytes != 0) break;
   }

@@ -43,8 +43,9 @@ struct Attachment {
   std::int8_t by_ordinal[kMaxOrdinals];          // the driver's ordinal -> index in devices, -1 = not of this slice
   std::uint64_t primary[contract::kMaxDevices];  // primary context by index in devices, 0 = none
   Holdings holdings;
-  Mutex context_mutex;  // one context is made or destroyed at a time
-  Mutex pool_mutex;     // guards taking and leaving a place in pools
+  Mutex context_mutex;                                        // one context is made or destroyed at a time
+  std::atomic<std::uint32_t> guesses[contract::kMaxDevices];  // contexts paid for by guess, by index in devices
+  Mutex pool_mutex;                                           // guards taking and leaving a place in pools
   Pool pools[kMaxPools];
   std::atomic<std::uint32_t> pool_high;                             // one more than the highest place taken
   std::atomic<std::uint64_t> graph_charged[contract::kMaxDevices];  // graph memory charged, by index in devices

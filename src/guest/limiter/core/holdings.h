@@ -29,6 +29,7 @@ struct Holding {
   std::uint64_t extra = 0;
   std::uint32_t device = 0;  // index of the Device
   Kind kind = Kind::none;
+  bool guessed = false;  // bytes, of a context: what it costs was not known
 };
 
 class Holdings {

@@ -129,10 +129,7 @@ bool Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
   Try way{.asker = true};
   Growth::Verdict verdict;
   while ((verdict = try_reserve(device, bytes, way)) == Growth::Verdict::unsure) {
-    if (os::monotonic_ns() >= end) {
-      device.claim->refused.fetch_add(1, kRelaxed);
-      break;
-    }
+    if (os::monotonic_ns() >= end) break;
     if (way.fresh) os::futex_wait(&word, 0, kTurnPauseNs, false);  // somebody else's turn
     way.fresh = ask_(device);
     way.believe = !way.fresh;
@@ -156,15 +153,12 @@ Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, c
   if (turns_over) after = ~std::uint64_t{0};
   if (turns_over ||
       ((grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) == 0 &&
-       add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed))) {
-    total.refused.fetch_add(1, kRelaxed);
+       add_saturating(after, grant.unledgered_bytes.load(kRelaxed)) > grant.memory_limit_bytes.load(kRelaxed)))
     return Growth::Verdict::full;
-  }
   Growth& growth = growth_[device.index];
   if (!way.asker && asking_[device.index].load(kRelaxed) != 0) return Growth::Verdict::unsure;
   if (!way.believe) {
     const Growth::Verdict verdict = growth.judge(grant, *device.grant_page, own, bytes, slot_ + 1, pid_, way.fresh);
-    if (verdict == Growth::Verdict::full) total.refused.fetch_add(1, kRelaxed);
     if (verdict != Growth::Verdict::fits) return verdict;
   }
   growth.before_change(grant, own);
@@ -178,6 +172,8 @@ Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, c
   fault(FaultPoint::ledger_done);
   return Growth::Verdict::fits;
 }
+
+void Ledger::count_refusal(const Device& device) { device.claim->refused.fetch_add(1, kRelaxed); }
 
 void Ledger::change_held(const Device& device, std::uint64_t bytes) {
   growth_[device.index].before_change(*device.grant, held(device).load(kRelaxed));
@@ -281,8 +277,7 @@ bool fill_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint
     // Word by word: the hypervisor may look at any instant.
     for (auto* counter :
          {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
-          &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count,
-          &device.guessed_bytes})
+          &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count, &device.guessed_bytes})
       if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
     for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
       if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);

@@ -27,6 +27,7 @@ class Ledger {
       : page_(page), slot_(slot), pid_namespace_(pid_namespace) {}
 
   bool reserve(const Device& device, std::uint64_t bytes);  // false: it would pass the limit; nothing changed
+  static void count_refusal(const Device& device);          // of who turns a program away; asking alone is none
   // How reserve() has the driver's account read when the pages cannot be taken at their word. False: nobody answers.
   using Ask = bool (*)(const Device& device);
   void set_ask(Ask ask, std::uint32_t pid) {

@@ -73,6 +73,8 @@ TEST_F(LedgerPages, reserves_up_to_the_last_byte_and_not_one_more) {
   EXPECT_TRUE(ledger.reserve(device, 1));
   EXPECT_FALSE(ledger.reserve(device, 1));
   EXPECT_EQ(used(), 1000u);
+  EXPECT_EQ(claim.page->devices[0].refused.load(), 0u) << "who turns a program away counts it";
+  Ledger::count_refusal(device);
   EXPECT_EQ(claim.page->devices[0].refused.load(), 1u);
   ledger.release(device, 1000);
   EXPECT_EQ(used(), 0u);

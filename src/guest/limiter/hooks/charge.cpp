@@ -19,16 +19,22 @@ bool sweep_due() {
 [[gnu::noinline, gnu::cold]] bool reserve_when_full(Device& device, std::uint64_t bytes) {
   Attachment* attached = attachment();
   if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return false;
-  const bool trimmed = settle_pools(*attached, &device);
-  const bool swept = sweep_due() && attached->ledger.sweep();
-  return (trimmed || swept) && attached->ledger.reserve(device, bytes);
+  bool collected = settle_pools(*attached, &device);
+  collected = settle_guesses(device) || collected;
+  collected = (sweep_due() && attached->ledger.sweep()) || collected;
+  return collected && attached->ledger.reserve(device, bytes);
 }
 
 }  // namespace
 
+bool try_reserve(Device& device, std::uint64_t bytes) {
+  return attachment()->ledger.reserve(device, bytes) || reserve_when_full(device, bytes);
+}
+
 bool reserve(Device& device, std::uint64_t bytes) {
-  if (attachment()->ledger.reserve(device, bytes)) return true;
-  return reserve_when_full(device, bytes);
+  if (try_reserve(device, bytes)) return true;
+  Ledger::count_refusal(device);
+  return false;
 }
 
 void release(Device& device, std::uint64_t bytes) { attachment()->ledger.release(device, bytes); }

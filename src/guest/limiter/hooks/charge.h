@@ -5,9 +5,10 @@
 
 namespace tensor_fusion::guest::limiter {
 
-// Reserves, and when the slice is full first collects what is owed to it (memory that pools have given back, processes
-// that have died).
+// Reserves, and when the slice is full first collects what is owed to it (memory that pools have given back, contexts
+// whose cost is known by now, processes that have died). What fails counts as a refusal: the program is turned away.
 bool reserve(Device& device, std::uint64_t bytes);
+bool try_reserve(Device& device, std::uint64_t bytes);  // the same for who has another way to go: it does not count
 void release(Device& device, std::uint64_t bytes);
 
 // `call()` asks the driver, `holding()` describes what it gave, `undo()` gives it back.
@@ -46,6 +47,9 @@ template <class Call>
   }
   return result;
 }
+
+// Books what contexts cost that were paid for by guess, once that is known; true when any was.
+bool settle_guesses(Device& device);
 
 // Brings the charge of every pool on this device to what it really reserves now; true when it became less.
 bool settle_pools(Attachment& attached, const Device* device);

@@ -48,61 +48,89 @@ bool nobody_can_tell(const Device& device) {
 }
 
 // Reserves what a new context costs. While that is not known it is a guess, so that nobody takes meanwhile what the
-// driver takes for it; the first to be measured sets the others free. The first context of a slice smaller than the
-// guess may have it all, a later one may not: it could cost more than is left.
+// driver takes for it; the first to be measured sets the others free, and with nobody to measure it stays. The first
+// context of a slice smaller than the guess may have it all, a later one may not: it could cost more than is left.
 bool reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
   const std::uint64_t begin = os::monotonic_ns();
   for (;;) {
     const std::uint32_t settled = device.grant->settled.load(std::memory_order_acquire);
     bytes = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
-    guessed = false;
-    const std::uint64_t waited = os::monotonic_ns() - begin;
-    const bool away = device.grant->reading_done.load() == 0 && hypervisor_away();
-    // Away for good before it has ever read: nobody will tell, and a guess would stay.
-    if (bytes != 0 || nobody_can_tell(device) || (away && waited >= kAwayPatienceNs)) return reserve(device, bytes);
-    if (away) {
-      os::futex_wait(&device.grant->settled, settled, kLookNs, true);
-      continue;
-    }
-    guessed = true;
+    guessed = bytes == 0 && !nobody_can_tell(device);
+    if (!guessed) return reserve(device, bytes);
     const Ledger::View view = Ledger::view(device);
     const std::uint64_t left = view.limit - view.used;
     bytes = kUnknownOverhead;
-    if ((view.unlimited || left >= bytes) && reserve(device, bytes)) break;
+    if ((view.unlimited || left >= bytes) && try_reserve(device, bytes)) break;
     // The driver's account may leave a little less than the ledger does.
     if (view.used == 0 && left < kUnknownOverhead) {
-      for (bytes = left; bytes != 0 && !reserve(device, bytes); bytes -= (bytes + 15) / 16) {
+      for (bytes = left; bytes != 0 && !try_reserve(device, bytes); bytes -= (bytes + 15) / 16) {
       }
       if (bytes != 0) break;
     }
-    // Another's guess stands in its claim a moment after it is reserved.
-    if (waited >= kGuessPatienceNs || (waited >= kGuessShownNs && !somebody_guesses(device))) return false;
+    // Another's guess stands in its claim a moment after it is reserved, and becomes less only if somebody measures.
+    const std::uint64_t waited = os::monotonic_ns() - begin;
+    if (waited >= kGuessPatienceNs || (waited >= kGuessShownNs && !somebody_guesses(device)) ||
+        (waited >= kAwayPatienceNs && hypervisor_away())) {
+      Ledger::count_refusal(device);
+      return false;
+    }
     os::futex_wait(&device.grant->settled, settled, kLookNs, true);
   }
-  device.mine->guessed_bytes.store(bytes, std::memory_order_release);
+  device.mine->guessed_bytes.fetch_add(bytes, std::memory_order_acq_rel);
   return true;
 }
 
+// Of a guess, in the claim, which may be forged.
+void take_back_guess(Device& device, std::uint64_t bytes) {
+  std::uint64_t said = device.mine->guessed_bytes.load(std::memory_order_relaxed);
+  while (!device.mine->guessed_bytes.compare_exchange_weak(said, said > bytes ? said - bytes : 0,
+                                                           std::memory_order_acq_rel)) {
+  }
+}
+
 void give_back_overhead(Device& device, std::uint64_t bytes, bool guessed) {
-  if (guessed) device.mine->guessed_bytes.store(0, std::memory_order_release);
+  if (guessed) take_back_guess(device, bytes);
   release(device, bytes);
 }
 
-// The guess becomes what the driver shows. It stays charged where that cannot be read off it, but for a shared server.
-std::uint64_t settle_guess(Device& device, std::uint64_t guess) {
-  std::uint64_t known = 0;
-  for (int attempt = 0; attempt < 3 && known == 0; ++attempt) {
+std::atomic<std::uint32_t>& guesses_on(const Device& device) {
+  Attachment& attached = *attachment();
+  return attached.guesses[&device - attached.devices];
+}
+
+bool book_guesses(Device& device, std::uint64_t known) {
+  Attachment& attached = *attachment();
+  std::uint64_t guessed = 0;
+  std::uint32_t count = 0;
+  attached.holdings.remove_if([&](Holding& holding) {
+    if (holding.kind != Kind::context || !holding.guessed || &attached.devices[holding.device] != &device) return false;
+    guessed += holding.bytes;
+    ++count;
+    holding.bytes = known;
+    holding.guessed = false;
+    return false;
+  });
+  if (count == 0) return false;
+  guesses_on(device).fetch_sub(count, std::memory_order_relaxed);
+  take_back_guess(device, guessed);
+  const std::uint64_t cost = known * count;
+  if (cost > guessed) attached.ledger.charge(device, cost - guessed);
+  if (cost < guessed) attached.ledger.release(device, guessed - cost);
+  return true;
+}
+
+// Of a context that was just made. The guess stays charged where the driver's account does not tell, until it does.
+void settle_new_guess(Device& device, std::uint64_t guess) {
+  const std::uint32_t begun = device.grant->reading_begun.load(std::memory_order_acquire);
+  for (int attempt = 0; attempt < 3 && guesses_on(device).load(std::memory_order_relaxed) != 0; ++attempt) {
     ask_for_overhead(device);
-    known = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
+    settle_guesses(device);
   }
-  device.mine->guessed_bytes.store(0, std::memory_order_release);
-  // The slice has this context and nothing else, and the driver shows nothing for it.
-  const bool free = device.claim->used_bytes.load() == guess && device.grant->observed_bytes.load() <= 1;
-  if (known == 0 && !free && !nobody_can_tell(device)) return guess;
-  Ledger& ledger = attachment()->ledger;
-  if (known > guess) ledger.charge(device, known - guess);
-  if (known < guess) ledger.release(device, guess - known);
-  return known;
+  if (guesses_on(device).load(std::memory_order_relaxed) == 0) return;
+  // The driver was read since, the slice has this context and nothing else, and nothing is shown for it.
+  const bool read = static_cast<std::int32_t>(device.grant->reading_done.load(std::memory_order_acquire) - begun) > 0;
+  if (read && device.claim->used_bytes.load() == guess && device.grant->observed_bytes.load() <= 1)
+    book_guesses(device, 0);
 }
 
 void context_made(Device& device, CUcontext context, std::uint64_t overhead, bool guessed) {
@@ -113,11 +141,15 @@ void context_made(Device& device, CUcontext context, std::uint64_t overhead, boo
   holding.context = word_of(context);
   holding.bytes = overhead;
   holding.device = static_cast<std::uint32_t>(&device - attached.devices);
-  if (!attached.holdings.insert(holding)) attached.ledger.release(device, overhead);
+  holding.guessed = guessed;
+  if (guessed) guesses_on(device).fetch_add(1, std::memory_order_relaxed);
+  const bool booked = attached.holdings.insert(holding);
   device.mine->contexts.fetch_add(1, std::memory_order_relaxed);
-  if (guessed) {
-    const std::uint64_t settled = settle_guess(device, overhead);
-    attached.holdings.update(Kind::context, word_of(context), [&](Holding& made) { made.bytes = settled; });
+  if (!booked) {
+    if (guessed) guesses_on(device).fetch_sub(1, std::memory_order_relaxed);
+    give_back_overhead(device, overhead, guessed);
+  } else if (guessed) {
+    settle_new_guess(device, overhead);
   } else if (overhead == 0) {
     ask_for_overhead(device);
   }
@@ -151,6 +183,10 @@ void context_gone(CUcontext context) {
         was_ours = true;
         unbooked = holding.bytes == 0;
         home = holding.device;
+        if (holding.guessed) {
+          guesses_on(attached->devices[home]).fetch_sub(1, std::memory_order_relaxed);
+          take_back_guess(attached->devices[home], holding.bytes);
+        }
       }
       const bool array = holding.kind == Kind::array || holding.kind == Kind::mipmap;
       if (array && any_tiles()) {
@@ -235,6 +271,12 @@ CUresult leave_primary(CUdevice ordinal, bool always, Call call) {
 }
 
 }  // namespace
+
+bool settle_guesses(Device& device) {
+  if (__builtin_expect(guesses_on(device).load(std::memory_order_relaxed) == 0, 1)) return false;
+  const std::uint64_t known = device.grant->context_overhead_bytes.load(std::memory_order_acquire);
+  return (known != 0 || nobody_can_tell(device)) && book_guesses(device, known);
+}
 
 TF_ENTRY(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device)) {
   return create(context, device, [&] { return TF_REAL(cuCtxCreate)(context, flags, device); });

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "guest/limiter/hooks/entry.h"
 #include "guest/limiter/testing/fake_memory.h"
 
@@ -34,6 +36,7 @@ TEST(Context, gives_back_with_its_end_what_was_mapped_into_any_of_its_arrays) {
   fake.tile = 0;
   CUcontext context = nullptr;
   ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  const std::uint64_t before = fake.charged();
   for (int i = 0; i < 200; ++i) {
     CUarray array = nullptr;
     const CUDA_ARRAY3D_DESCRIPTOR shape{256, 256, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SPARSE};
@@ -51,9 +54,73 @@ TEST(Context, gives_back_with_its_end_what_was_mapped_into_any_of_its_arrays) {
     ASSERT_EQ(cuMemMapArrayAsync(&info, 1, nullptr), CUDA_SUCCESS);
     ASSERT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
   }
-  EXPECT_EQ(fake.charged(), 200 * kMiB);
+  EXPECT_EQ(fake.charged() - before, 200 * kMiB);
   ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
   EXPECT_EQ(fake.charged(), 0u);
+}
+
+CUresult take(CUmemGenericAllocationHandle& memory, std::size_t bytes) {
+  CUmemAllocationProp prop{};
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  return cuMemCreate(&memory, bytes, &prop, 0);
+}
+
+TEST(ContextCost, is_guessed_while_nobody_can_measure_it_and_booked_once_it_is_known) {
+  FakeMemory& fake = FakeMemory::get();  // no hypervisor, and none has ever read the driver
+  contract::GrantDevice& grant = fake.slice.grant().devices[0];
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 512 * kMiB);
+  EXPECT_EQ(fake.slice.claim().processes[0].devices[0].guessed_bytes.load(), 512 * kMiB)
+      << "so that it can be measured";
+  CUmemGenericAllocationHandle memory = 0;
+  EXPECT_EQ(take(memory, 600 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  grant.context_overhead_bytes = 64 * kMiB;
+  ASSERT_EQ(take(memory, 600 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 664 * kMiB);
+  EXPECT_EQ(fake.slice.claim().processes[0].devices[0].guessed_bytes.load(), 0u);
+  ASSERT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 0u);
+  grant.context_overhead_bytes = 0;
+}
+
+TEST(ContextCost, is_guessed_when_the_last_reading_is_older_than_the_context) {
+  FakeMemory& fake = FakeMemory::get();
+  contract::GrantDevice& grant = fake.slice.grant().devices[0];
+  grant.reading_begun = grant.reading_mark = 1;
+  grant.observed_bytes = 1;  // the slice held nothing then
+  grant.reading_done = 1;
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 512 * kMiB);
+  ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 0u);
+  EXPECT_EQ(fake.slice.claim().processes[0].devices[0].guessed_bytes.load(), 0u);
+  grant.reading_done = 0;
+}
+
+TEST(ContextCost, is_looked_for_in_what_is_left_without_counting_refusals) {
+  FakeMemory& fake = FakeMemory::get();
+  contract::GrantDevice& grant = fake.slice.grant().devices[0];
+  auto& refused = fake.slice.claim().devices[0].refused;
+  grant.memory_limit_bytes = 300 * kMiB;
+  refused = 0;
+  fake.slice.start_hypervisor([](std::uint32_t) { return 30 * kMiB; });  // less is left than the ledger says
+  while (grant.observed_bytes != 30 * kMiB) std::this_thread::yield();
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  EXPECT_GT(fake.charged(), 200 * kMiB);
+  EXPECT_LE(fake.charged(), 270 * kMiB);
+  EXPECT_EQ(refused.load(), 0u);
+  fake.slice.stop_hypervisor();
+  CUcontext second = nullptr;
+  EXPECT_EQ(cuCtxCreate_v2(&second, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(refused.load(), 1u) << "a context that could not be made is one";
+  ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 0u);
+  grant.memory_limit_bytes = FakeMemory::kLimit;
+  grant.reading_done = 0;
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ CUresult allocate_pitch(Device& device, Pointer* pointer, Size* pitch, Size widt
 template <class Size>
 CUresult show_slice(Device& device, CUresult result, Size* free_bytes, Size* total_bytes) {
   if (result != CUDA_SUCCESS) return result;
+  settle_guesses(device);
   const Ledger::View view = Ledger::view(device);
   if (view.unlimited) return result;
   const std::uint64_t left = view.limit - view.used;

@@ -73,16 +73,20 @@ CUresult grow(Attachment& attached, Pool& pool, std::uint64_t bytes, std::uint64
 CUresult allocate_plain(Attachment& attached, const Pool& pool, Device& device, CUdeviceptr* pointer, std::size_t bytes,
                         CUstream stream) {
   constexpr std::uint64_t kLastSpecial = 2;
+  const auto refused = [&] {
+    Ledger::count_refusal(*pool.device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  };
   if (pool.device != &device || (pool.traits & kPoolExportable) != 0 || pointer == nullptr || bytes == 0 ||
       attached.captures.load(std::memory_order_relaxed) != 0)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return refused();
   const Current before = t_current;
   CUcontext context = nullptr;
   const bool special = reinterpret_cast<std::uint64_t>(stream) <= kLastSpecial;
   if (!special) {
     if (driver().cuStreamGetCtx == nullptr || driver().cuStreamGetCtx(stream, &context) != CUDA_SUCCESS ||
         TF_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-      return CUDA_ERROR_OUT_OF_MEMORY;
+      return refused();
     t_current.context = reinterpret_cast<std::uint64_t>(context);
   }
   const CUresult result = charged(
@@ -134,7 +138,7 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
     TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_pool(attached, *pool);
     most = most_growth(bytes, *pool);
-    if (!reserve(*pool->device, most)) {
+    if (!try_reserve(*pool->device, most)) {
       pool->mutex.unlock();
       return allocate_plain(attached, *pool, *device, pointer, bytes, stream);
     }
