@@ -98,6 +98,13 @@ void poll(State& state, const Device& device, std::uint64_t now) {
   absorb(state, device, settled, now);
 }
 
+// Nothing is outstanding: it ended when the last marker says, whatever had been expected. A pause counts from here, and
+// must not contain the time that work waited for others.
+void over(State& state, std::uint64_t now) {
+  if (state.progress_ns < state.last_end_ns) state.progress_ns = state.last_end_ns;
+  if (state.progress_ns > now) state.progress_ns = now;
+}
+
 void tell(State& state, const Device& device) {
   contract::ClaimProcessDevice& mine = *device.mine;
   const std::uint64_t launched = mine.launched_ns.load(kRelaxed);
@@ -451,7 +458,7 @@ void after_sync(Device& device, CUstream, bool, bool) {
   if (state.pending_ns == 0 && state.timeline.idle()) return;
   const std::uint64_t now = os::monotonic_ns();
   poll(state, device, now);
-  if (state.timeline.idle() && state.progress_ns > now) state.progress_ns = now;
+  if (state.timeline.idle()) over(state, now);
   tell(state, device);
 }
 
@@ -482,7 +489,7 @@ void context_destroyed(Device& device, CUcontext context) {
   Settled settled;
   state.timeline.forget_context(context, settled, *device.mine);
   absorb(state, device, settled, now);
-  if (state.timeline.idle() && state.progress_ns > now) state.progress_ns = now;
+  if (state.timeline.idle()) over(state, now);
   tell(state, device);
 }
 

@@ -338,6 +338,16 @@ TEST_F(Gate, lets_a_few_short_new_ones_through_together) {
   sync();
 }
 
+TEST_F(Gate, takes_no_turn_of_others_for_a_pause_of_its_own) {
+  teach(0xf0, 200'000);
+  for (int i = 0; i < 20; ++i) {
+    FakeGpu::get().run(plain(nullptr), 2 * kMs);  // another's slice
+    launch(0xf0, 200'000);
+    sync();
+  }
+  EXPECT_LT(claimed().gap_ns.load(), 1'000'000u);
+}
+
 TEST_F(Gate, waits_for_work_that_takes_far_longer_than_it_used_to) {
   teach(0xf0, 100'000);
   launch(0xf0, 60 * kMs);
