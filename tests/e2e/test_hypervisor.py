@@ -1,6 +1,10 @@
 """The hypervisor comes, goes, and is killed; programs in slices keep running and keep their limits."""
 import os
+import random
+import shutil
+import signal
 import subprocess
+import threading
 
 import pytest
 
@@ -45,6 +49,31 @@ def test_a_killed_hypervisor_returns_to_the_slices_it_had(machine):
     assert tenant.child.wait(30) == 0
 
 
+def test_a_slice_whose_record_was_deleted_is_found_again_by_its_view(machine):
+    first = machine.hypervisor()
+    tenant = machine.tenant(["wait", f"fill:{16 * MIB}"], "--vram", "1Gi", "--compute", "40%", "--name", "worker")
+    quiet = machine.start(*machine.program("run", "--vram", "2Gi", "--name", "quiet", "--", "sleep", "1000"))
+    tenant.said()
+    tenant.said()
+    until("both run", lambda: [s["state"] for s in slices(machine)] == ["running"] * 2)
+    before = {s["name"]: s for s in slices(machine)}
+    first.kill()
+    shutil.rmtree(machine.state / "records")
+    machine.hypervisor()
+    after = {s["name"]: s for s in slices(machine)}
+    for name in ("worker", "quiet"):
+        for what in ("id", "pid", "state"):
+            assert after[name][what] == before[name][what]
+        assert after[name]["devices"][0]["memory_limit_bytes"] == before[name]["devices"][0]["memory_limit_bytes"]
+    machine.cli("kill", "quiet")
+    quiet.child.wait(30)
+    tenant.child.stdin.close()
+    filled = tenant.said()
+    assert filled["result"] == "CUDA_ERROR_OUT_OF_MEMORY" and filled["bytes"] <= GIB
+    tenant.child.wait(30)
+    until("both are over", lambda: not slices(machine))
+
+
 def test_limits_hold_while_the_hypervisor_is_away(machine):
     hypervisor = machine.hypervisor()
     tenant = machine.tenant(["wait", f"fill:{16 * MIB}"], "--vram", "1Gi")
@@ -83,6 +112,34 @@ def test_two_runs_that_start_at_once_share_one_hypervisor(machine):
             assert one.returncode == 0, said
         machine.cli("ps")
         machine.cli("hypervisor", "--stop")
+
+
+@pytest.mark.parametrize("end", ["--stop", "SIGTERM", "SIGKILL"])
+def test_run_finds_the_next_hypervisor_when_one_is_ended_under_it(machine, end):
+    """What `run` had asked of one that ended at that moment, by a command, by itself or otherwise, ended it with 118."""
+    done, moments = threading.Event(), random.Random(7)
+
+    def end_one_after_the_other():
+        while not done.wait(moments.uniform(0, 0.25)):
+            if end == "--stop":
+                machine.cli("hypervisor", "--stop", code=None)
+            elif (pid := (machine.state / "hypervisor.lock").read_text().strip()) and done.is_set() is False:
+                try:
+                    os.kill(int(pid), getattr(signal, end))
+                except ProcessLookupError:
+                    pass
+
+    machine.cli("run", "--vram", "1Gi", "--", "true")
+    ender = threading.Thread(target=end_one_after_the_other)
+    ender.start()
+    try:
+        for number in range(25):
+            said, _ = machine.cli("run", "--vram", "1Gi", "--compute", "10%", "--name", f"n{number}", "--", "echo", "started")
+            assert said == "started\n"
+    finally:
+        done.set()
+        ender.join()
+    machine.cli("run", "--vram", "1Gi", "--", "true")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's programs have rights to give up")

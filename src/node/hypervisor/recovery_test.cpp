@@ -42,6 +42,27 @@ TEST(Hypervisor, goes_on_with_its_tenants_after_kill_9) {
   EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
 }
 
+TEST(Hypervisor, gives_another_slice_to_a_run_that_heard_nothing_of_its_first) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  RunRequest asked = request("a", 60 * kTestGi);
+  asked.gpu = "0";
+  asked.token = "1-2";
+  Client first = daemon.client();  // what it is answered comes too late
+  const auto unheard = first.run(asked);
+  ASSERT_TRUE(unheard);
+  daemon.kill();
+  ASSERT_TRUE(daemon.start());
+  Client next = daemon.client();
+  RunRequest other = asked;
+  other.token = "3-4";
+  EXPECT_EQ(next.run(other).error().code, base::ErrorCode::kAlreadyExists) << "another run of the same name";
+  const auto heard = next.run(asked);
+  ASSERT_TRUE(heard) << heard.error().message;
+  EXPECT_NE(heard->id, unheard->id);
+  EXPECT_EQ(next.list().value()["tenants"].size(), 1u);
+}
+
 TEST(Hypervisor, keeps_the_newest_logs_and_what_it_has_learned) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
@@ -114,6 +135,80 @@ TEST(Hypervisor, takes_limits_from_the_grant_page_when_a_record_is_torn) {
     EXPECT_TRUE(daemon.has_event("recovered", "grant page"));
     daemon.kill();
   }
+}
+
+// A program of a slice without a view of its own, as `run` starts one there. It has not been on the GPU.
+struct Program {
+  explicit Program(const std::string& slice) : pid(::fork()) {
+    if (pid != 0) return;
+    const std::string variable = std::string(contract::kSliceVariable) + "=" + slice;
+    const char* const environment[] = {variable.c_str(), nullptr};
+    ::execle("/bin/sleep", "sleep", "1000", nullptr, environment);
+    std::_Exit(1);
+  }
+  ~Program() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  bool is_alive() const { return ::waitpid(pid, nullptr, WNOHANG) == 0; }
+  pid_t pid;
+};
+
+class Lost : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Records, Lost, ::testing::Values("each", "folder", "mixed"));
+
+// Limits, placement and whose it is stand in the pages and in what lives; only the command may be another's word.
+TEST_P(Lost, records_of_slices_that_live_are_made_again) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice works(daemon, request("works", 2 * kTestGi, 3000)), waits(daemon, request("waits", 3 * kTestGi, 2000));
+  Slice gone(daemon, request("gone")), unnamed(daemon, request("unnamed"));
+  Child child, short_lived;
+  Program program(waits.reply.slice_directory), other(unnamed.reply.slice_directory);
+  ASSERT_TRUE(works.start(child.pid));
+  ASSERT_TRUE(waits.start(program.pid));
+  ASSERT_TRUE(gone.start(short_lived.pid));
+  ASSERT_TRUE(unnamed.start(other.pid));
+  TestProcess process(works.reply.slice_directory, 12345);
+  daemon.kill();
+  short_lived.end();
+  system::MappedPage::attach(unnamed.reply.slice_directory + "/grant", sizeof(contract::GrantPage), true)
+      ->as<contract::GrantPage>()
+      ->tenant[0] = '\0';
+  const std::string records = daemon.state() + "/records", how = GetParam();
+  if (how == "mixed") {  // each in the place of another
+    const std::string kept = *system::read_file(records + "/" + works.reply.id + ".json");
+    for (const Slice* slice : {&waits, &gone, &unnamed})
+      ASSERT_TRUE(system::replace_file(records + "/" + slice->reply.id + ".json", kept));
+  } else if (how == "folder") {
+    ASSERT_TRUE(system::remove_tree(records));
+  } else {
+    for (const std::string& name : system::list_directory(records))
+      ASSERT_EQ(::unlink((records + "/" + name).c_str()), 0);
+  }
+  for (int start = 0; start < 2; ++start) {  // and once they are made, they are there
+    ASSERT_TRUE(daemon.start());
+    EXPECT_EQ(daemon.tenant("works")["devices"].at(0)["memory_limit_bytes"].as_uint(), 2 * kTestGi);
+    EXPECT_EQ(daemon.tenant("works")["devices"].at(0)["limit_share"].as_uint(), 3000u);
+    EXPECT_EQ(daemon.tenant("works")["processes"].size(), 1u);
+    EXPECT_EQ(daemon.tenant("waits")["devices"].at(0)["memory_limit_bytes"].as_uint(), 3 * kTestGi);
+    EXPECT_EQ(daemon.tenant("waits")["state"].as_string(), "running");
+    EXPECT_EQ(daemon.tenant("waits")["pid"].as_int(), program.pid);
+    EXPECT_FALSE(daemon.tenant(unnamed.reply.id).is_null()) << "what can't be known is named by its id";
+    EXPECT_TRUE(eventually([&] { return daemon.tenant("gone").is_null(); })) << "nothing of it lives";
+    EXPECT_TRUE(daemon.has_event("recovered", "grant page"));
+    if (start == 0) daemon.kill();
+  }
+  EXPECT_EQ(works.granted().closed.load(), 0u);
+  EXPECT_FALSE(system::exists(gone.reply.slice_directory));
+  LimitRequest change;
+  change.tenant = "waits";
+  change.vram = Bytes{4 * kTestGi};
+  ASSERT_TRUE(daemon.client().limit(change));
+  EXPECT_EQ(waits.granted().devices[0].limit_share.load(), 2000u) << "and keeps what was not changed";
+  ASSERT_TRUE(daemon.client().kill("waits", SIGKILL));
+  EXPECT_TRUE(eventually([&] { return !program.is_alive(); }));
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("waits").is_null(); }));
 }
 
 TEST(Hypervisor, ignores_what_is_not_its_own_in_the_state_directory) {

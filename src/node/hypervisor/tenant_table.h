@@ -58,7 +58,6 @@ class TenantTable {
  private:
   void adopt(std::unique_ptr<Tenant> tenant);
   void restore_one(const std::string& id);
-  base::Result<TenantRecord> record_from_grant(const std::string& id);
   void watch_root(Tenant& tenant);
   void guard_view(Tenant& tenant);
   void take_notice_of(Tenant& tenant, const SlotView& slot);
