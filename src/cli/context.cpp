@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,17 +44,6 @@ void make_simulated_machine_absolute() {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(*machine, error).lexically_normal();
   if (!error) ::setenv(kMachineVariable, absolute.c_str(), 1);
-}
-
-// One that has just been started places nothing before it has seen its devices.
-void await_devices(node::hypervisor::Client& client) {
-  constexpr int kLooks = 1000;
-  constexpr int kBetweenMs = 20;
-  for (int look = 0; look < kLooks; ++look) {
-    const auto reply = client.devices();
-    if (!reply || (*reply)["known"].as_bool(true) || (*reply)["provider"]["restarts"].as_uint() > 0) return;
-    ::poll(nullptr, 0, kBetweenMs);
-  }
 }
 
 bool holds_records(const std::string& state) {
@@ -112,14 +100,9 @@ base::Result<node::hypervisor::Client> Context::connect() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
   const bool ours = ::access(state_.c_str(), W_OK) == 0;
-  if (!ours || !holds_records(state_)) return client;
-  client = ensure_running();
-  if (client) await_devices(*client);
-  return client;
+  return ours && holds_records(state_) ? ensure_running() : std::move(client);
 }
 
-// A hypervisor started by this process would be its child, and so the child of the program that `run` becomes. So a
-// process between the two starts it and ends; what it has to say comes back through a pipe.
 base::Result<node::hypervisor::Client> Context::ensure_running() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
@@ -129,6 +112,19 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
     return base::fail(
         base::ErrorCode::kNoDevice,
         fmt::format("there is no GPU to share here: {}; `tensor-fusion doctor` says how to get one", driver.error()));
+  // One that was started may be stopped again before we reach it.
+  constexpr int kAttempts = 3;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (auto started = start_one(); !started) return std::unexpected(started.error());
+    client = connect_running();
+    if (client || client.error().code != base::ErrorCode::kUnavailable) break;
+  }
+  return client;
+}
+
+// A hypervisor started by this process would be its child, and so the child of the program that `run` becomes. So a
+// process between the two starts it and ends; what it has to say comes back through a pipe.
+base::Result<void> Context::start_one() const {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::unexpected(system::error_of("make", "a pipe", errno));
   const system::Fd reader(ends[0]);
@@ -154,7 +150,7 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
   int status = 0;
   while (::waitpid(starter, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return connect_running();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of(base::ErrorCode::kInternal);
   return base::fail(static_cast<base::ErrorCode>(code), message);
 }

@@ -32,6 +32,8 @@ class Context {
   int fail(const base::Error& error) const;
 
  private:
+  base::Result<void> start_one() const;
+
   Invocation invocation_;
   std::string program_folder_;
   std::string state_;

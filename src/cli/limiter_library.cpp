@@ -48,6 +48,14 @@ bool allows_execution(const std::string& folder) {
   return ::statvfs(folder.c_str(), &status) == 0 && (status.f_flag & ST_NOEXEC) == 0;
 }
 
+constexpr const char* kBetweenLibraries = ": ";
+
+// The address sanitizer ends a program in which another library comes before it.
+bool must_be_first(std::string_view library) {
+  const std::string_view file = library.substr(library.rfind('/') + 1);
+  return file.starts_with("libasan.so") || file.starts_with("libclang_rt.asan");
+}
+
 bool names(std::string_view list, std::string_view library, std::string_view separators) {
   while (!list.empty()) {
     const auto end = std::min(list.find_first_of(separators), list.size());
@@ -137,12 +145,23 @@ std::string merged_preload(const std::string& present, const std::string& librar
   for (const std::string_view line : base::split(present, '\n')) {
     if (names(line.substr(0, line.find('#')), library, ": \t\r")) return merged;
   }
-  return merged + library + "\n";
+  return library + "\n" + merged;
 }
 
 std::string merged_preload_variable(const std::string& present, const std::string& library) {
-  if (present.empty()) return library;
-  return names(present, library, ": ") ? present : present + ":" + library;
+  std::string before, after;
+  for (std::string_view rest = present; !rest.empty();) {
+    const auto end = std::min(rest.find_first_of(kBetweenLibraries), rest.size());
+    const std::string_view word = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (word.empty() || word == library) continue;
+    if (after.empty() && must_be_first(word)) {
+      before += fmt::format("{}:", word);
+    } else {
+      after += fmt::format(":{}", word);
+    }
+  }
+  return before + library + after;
 }
 
 }  // namespace tensor_fusion::cli

@@ -31,9 +31,9 @@ class LimiterLibrary {
   std::string bytes_;
 };
 
-// The content of an /etc/ld.so.preload that loads what `present` names and then `library`; once, however often asked.
+// The content of an /etc/ld.so.preload that loads `library` and then what `present` names; once, however often asked.
 std::string merged_preload(const std::string& present, const std::string& library);
-// The same for the value of LD_PRELOAD.
+// The same for the value of LD_PRELOAD: first, or a library that looks up the driver by itself could stand before it.
 std::string merged_preload_variable(const std::string& present, const std::string& library);
 
 }  // namespace tensor_fusion::cli

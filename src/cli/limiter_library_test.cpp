@@ -16,12 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(MergedPreload, keeps_what_was_there_first_and_adds_the_limiter_once) {
+TEST(MergedPreload, puts_the_limiter_once_before_what_was_there) {
   EXPECT_EQ(merged_preload("", "/l.so"), "/l.so\n");
-  EXPECT_EQ(merged_preload("/jemalloc.so", "/l.so"), "/jemalloc.so\n/l.so\n");
-  EXPECT_EQ(merged_preload("/a.so /b.so\n", "/l.so"), "/a.so /b.so\n/l.so\n");
+  EXPECT_EQ(merged_preload("/jemalloc.so", "/l.so"), "/l.so\n/jemalloc.so\n");
+  EXPECT_EQ(merged_preload("/a.so /b.so\n", "/l.so"), "/l.so\n/a.so /b.so\n");
   EXPECT_EQ(merged_preload("# /l.so is only named here\n/a.so\n", "/l.so"),
-            "# /l.so is only named here\n/a.so\n/l.so\n");
+            "/l.so\n# /l.so is only named here\n/a.so\n");
   for (const char* present : {"/l.so\n", "/a.so:/l.so\n", "/a.so\t/l.so # ours\n"})
     EXPECT_EQ(merged_preload(present, "/l.so"), present);
   const std::string once = merged_preload("/a.so\n", "/l.so");
@@ -30,8 +30,10 @@ TEST(MergedPreload, keeps_what_was_there_first_and_adds_the_limiter_once) {
 
 TEST(MergedPreload, keeps_the_users_own_preload_variable) {
   EXPECT_EQ(merged_preload_variable("", "/l.so"), "/l.so");
-  EXPECT_EQ(merged_preload_variable("/jemalloc.so", "/l.so"), "/jemalloc.so:/l.so");
-  EXPECT_EQ(merged_preload_variable("/a.so /l.so", "/l.so"), "/a.so /l.so");
+  EXPECT_EQ(merged_preload_variable("/jemalloc.so", "/l.so"), "/l.so:/jemalloc.so");
+  EXPECT_EQ(merged_preload_variable("/a.so  /l.so:/b.so", "/l.so"), "/l.so:/a.so:/b.so");
+  EXPECT_EQ(merged_preload_variable("/lib/libasan.so.8:/a.so", "/l.so"), "/lib/libasan.so.8:/l.so:/a.so")
+      << "it ends the program where it is not the first";
 }
 
 class LimiterLibraryTest : public testing::Test {

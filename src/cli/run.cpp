@@ -16,10 +16,12 @@
 #include "base/text.h"
 #include "cli/capabilities.h"
 #include "cli/limiter_library.h"
+#include "cli/loader_variables.h"
 #include "cli/program.h"
 #include "cli/request.h"
 #include "cli/slice_view.h"
 #include "contract/grant.h"
+#include "system/clock.h"
 #include "system/fd.h"
 #include "system/file.h"
 #include "view/device.h"
@@ -31,7 +33,11 @@ using base::Error;
 using base::ErrorCode;
 namespace hypervisor = node::hypervisor;
 
+constexpr std::uint64_t kPatienceNs = 10'000'000'000;  // for hypervisors that go away, one after the other
+constexpr std::uint64_t kSuccessorNs = 500'000'000;    // who has ended one may be about to start another
+constexpr std::uint64_t kLookForSuccessorUs = 20'000;
 constexpr std::uint64_t kWaitForeverMs = std::uint64_t{365} * 24 * 3600 * 1000;
+constexpr int kHypervisorGone = -1;  // never the exit code
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 struct Failure {
@@ -57,14 +63,12 @@ std::vector<std::string> own_environment() {
 }
 
 // Device files of this machine that the slice was not given.
-base::Result<std::vector<std::string>> hidden_devices(hypervisor::Client& client, const hypervisor::RunReply& reply) {
-  auto all = client.devices();
-  if (!all) return std::unexpected(all.error());
+std::vector<std::string> hidden_devices(const hypervisor::RunReply& reply, const base::Json& all) {
   std::vector<std::string> granted = reply.shared_device_files;
   for (const auto& device : reply.devices)
     granted.insert(granted.end(), device.device_files.begin(), device.device_files.end());
   std::vector<std::string> hidden;
-  for (const view::Device& device : view::devices_from(*all)) {
+  for (const view::Device& device : view::devices_from(all)) {
     if (device.node.empty() || std::ranges::find(granted, device.node) != granted.end()) continue;
     if (std::ranges::find(reply.devices, device.uuid, &hypervisor::RunDevice::uuid) == reply.devices.end())
       hidden.push_back(device.node);
@@ -101,6 +105,7 @@ class Run {
     auto request = run_request_of(invocation_);
     if (!request) return stop(request.error());
     request_ = std::move(*request);
+    request_.token = fmt::format("{}-{}", ::getpid(), system::monotonic_ns());
     for (const std::string& entry : invocation_.values("env")) {
       if (entry.front() == '=') return stop(kExitUsage, fmt::format("--env needs NAME=VALUE or NAME, not `{}`", entry));
     }
@@ -114,43 +119,34 @@ class Run {
     return check(true);
   }
 
+  // A hypervisor may be stopped or killed at any moment; what was asked of it is asked of the next one.
   Step<void> obtain_slice() {
-    auto client = context_.ensure_running();
-    if (!client) return stop(client.error());
-    client_.emplace(std::move(*client));
-    auto reply = client_->run(request_);
-    if (!reply && reply.error().code == ErrorCode::kNoCapacity && invocation_.has("wait")) {
-      const std::string_view why = reply.error().message;
-      notice(
-          fmt::format("waiting in line: {}", view::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
-      request_.wait_ms = kWaitForeverMs;
-      reply = client_->run(request_);
+    for (const std::uint64_t end = system::monotonic_ns() + kPatienceNs;;) {
+      auto done = ask_for_slice();
+      if (done || done.error().code != kHypervisorGone) return done;
+      if (system::monotonic_ns() > end) return stop(exit_code_of(ErrorCode::kUnavailable), done.error().message);
+      await_successor();
     }
-    if (!reply) return stop(reply.error());
-    slice_ = std::move(*reply);
-    for (const std::string& sentence : slice_.notices) notice(view::printable(sentence));
-    return {};
   }
 
   const hypervisor::RunReply& slice() const { return slice_; }
 
   Step<void> become_program() {
-    auto hidden = hidden_devices(*client_, slice_);
-    if (!hidden) return stop(hidden.error());
+    const std::vector<std::string> hidden = hidden_devices(slice_, devices_);
     std::expected<void, std::string> entered = std::unexpected(std::string("--no-namespace was given"));
     if (!invocation_.has("no-namespace")) {
       entered = enter_slice_view({.slice_directory = slice_.slice_directory,
                                   .state_directory = context_.state(),
                                   .limiter_bytes = limiter_->bytes(),
-                                  .hidden_devices = *hidden});
+                                  .hidden_devices = hidden});
     }
     auto for_slice = slice_.envs;
     if (entered) {
       std::erase_if(for_slice, [](const auto& pair) { return pair.first == contract::kSliceVariable; });
+      if (auto done = say_where_we_are(); !done) return done;
     } else if (auto done = preload_by_environment(entered.error(), for_slice); !done) {
       return done;
     }
-    if (auto done = client_->started(slice_.id, ::getpid()); !done) return stop(done.error());
     if (entered && !invocation_.has("keep-capabilities")) {
       if (const auto given_up = give_up_capabilities(); !given_up)
         return stop(kExitCannotLimit,
@@ -158,13 +154,70 @@ class Run {
                                 "to undo its limits",
                                 given_up.error()));
     }
-    return execute(program_environment(own_environment(), for_slice, invocation_.values("env")));
+    auto variables = program_environment(own_environment(), for_slice, invocation_.values("env"));
+    if (entered) preload_first(variables, fmt::format("{}/{}", kViewDirectory, kLimiterFile));
+    if (!allow_unlimited_) {
+      for (const std::string& name : take_out_loader_variables(variables))
+        notice(
+            fmt::format("{} is left out of the program's environment, because what it names can keep the limiter "
+                        "out; --allow-unlimited leaves it in",
+                        name));
+    }
+    return execute(std::move(variables));
   }
 
  private:
   static std::optional<std::string> current_slice() {
     if (system::exists(fmt::format("{}/{}", contract::kSlicePath, contract::kGrantFile))) return contract::kSlicePath;
     return environment(contract::kSliceVariable);
+  }
+
+  // Ends with kHypervisorGone when that went away before this process was on its books.
+  Step<void> ask_for_slice() {
+    auto client = context_.ensure_running();
+    if (!client) return stop(client.error());
+    client_.emplace(std::move(*client));
+    const bool promised = !slice_.id.empty();  // by one that has gone: the next finds it among its records
+    if (!promised) {
+      auto reply = client_->run(request_);
+      if (!reply && reply.error().code == ErrorCode::kNoCapacity && invocation_.has("wait")) {
+        const std::string_view why = reply.error().message;
+        notice(fmt::format("waiting in line: {}",
+                           view::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
+        request_.wait_ms = kWaitForeverMs;
+        reply = client_->run(request_);
+      }
+      if (!reply) return gone_or(reply.error());
+      slice_ = std::move(*reply);
+    }
+    auto devices = client_->devices();
+    if (!devices) return gone_or(devices.error());
+    if (!(*devices)["known"].as_bool(true)) return stop(kHypervisorGone, "the hypervisor does not know its GPUs yet");
+    devices_ = std::move(*devices);
+    // Before the view is entered: from within nobody could ask another hypervisor.
+    if (const auto done = client_->started(slice_.id, ::getpid()); !done) {
+      const bool forgotten = promised && done.error().code == ErrorCode::kNotFound;
+      if (forgotten) slice_ = {};
+      return forgotten ? stop(kHypervisorGone, done.error().message) : gone_or(done.error());
+    }
+    for (const std::string& sentence : slice_.notices) notice(view::printable(sentence));
+    return {};
+  }
+
+  static std::unexpected<Failure> gone_or(const Error& error) {
+    return error.code == ErrorCode::kUnavailable ? stop(kHypervisorGone, error.message) : stop(error);
+  }
+
+  void await_successor() const {
+    const std::uint64_t end = system::monotonic_ns() + kSuccessorNs;
+    while (!context_.connect_running() && system::monotonic_ns() < end) ::usleep(kLookForSuccessorUs);
+  }
+
+  // Told again, it looks where this process is now. One that has come since finds that out by itself.
+  Step<void> say_where_we_are() {
+    const auto told = client_->started(slice_.id, ::getpid());
+    if (told || told.error().code == ErrorCode::kUnavailable) return {};
+    return stop(told.error());
   }
 
   Step<void> check(bool through_file) {
@@ -217,6 +270,7 @@ class Run {
   std::optional<LimiterLibrary> limiter_;
   std::optional<hypervisor::Client> client_;
   hypervisor::RunReply slice_;
+  base::Json devices_;
 };
 
 int run_here(const Context& context) {

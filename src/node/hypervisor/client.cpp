@@ -36,6 +36,7 @@ using base::Json;
   ::_exit(127);
 }
 
+constexpr std::uint64_t kDevicesMs = 40'000;  // a driver may take its time when it is first opened
 constexpr std::string_view kBegun = "tensor-fusion: starts a hypervisor";
 
 // Where nothing can be written the daemon could not say why it does not start: so this is found out before.
@@ -54,6 +55,17 @@ std::string last_line(const std::string& path) {
   const std::string_view text = base::trim(*content);
   const std::string_view line = text.substr(text.rfind('\n') + 1);
   return line == kBegun ? "" : std::string(line);
+}
+
+// A hypervisor ends with the number of its error.
+ErrorCode ended_with(int status) {
+  const auto code = base::code_of(base::word_of(static_cast<ErrorCode>(WIFEXITED(status) ? WEXITSTATUS(status) : 0)));
+  return code == ErrorCode::kInternal ? ErrorCode::kUnavailable : code;
+}
+
+bool may_try_again(ErrorCode code, int status) {
+  return code == ErrorCode::kAlreadyRunning || (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+         (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 }
 
 }  // namespace
@@ -96,12 +108,12 @@ base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
     int status = 0;
     if (child > 0 && ::waitpid(child, &status, WNOHANG) == child) {
       child = -1;
-      // Losing a race is fine: the other is about to listen, or it was about to leave and we try again. Anything else
-      // is the end.
-      const std::string why = last_line(log);
-      if (why.find("already serves") == std::string::npos)
-        return base::fail(ErrorCode::kUnavailable,
-                          "the hypervisor does not start: " + (why.empty() ? "see " + log : why));
+      // Losing a race is fine: the other is about to listen, or it was about to leave and we try again. So is one that
+      // was stopped before we reached it. Anything else is the end.
+      if (const ErrorCode code = ended_with(status); !may_try_again(code, status)) {
+        const std::string why = last_line(log);
+        return base::fail(code, "the hypervisor does not start: " + (why.empty() ? "see " + log : why));
+      }
       start_at = system::monotonic_ns() + kAgainNs;
     }
     if (child < 0 && system::monotonic_ns() >= start_at) {
@@ -126,8 +138,7 @@ base::Result<Json> Client::call(const Json& request, std::uint64_t timeout_ms) {
 }
 
 base::Result<RunReply> Client::run(const RunRequest& request) {
-  constexpr std::uint64_t kAnswerMs = 40'000;  // a driver may take its time when it is first opened
-  auto reply = call(to_json(request), request.wait_ms + kAnswerMs);
+  auto reply = call(to_json(request), request.wait_ms + kDevicesMs);
   if (!reply) return std::unexpected(reply.error());
   return run_reply_from(*reply);
 }
@@ -140,7 +151,7 @@ base::Result<void> Client::started(const std::string& id, int pid) {
 
 base::Result<Json> Client::list() { return call(Json::object({{"op", "list"}})); }
 base::Result<Json> Client::devices() { return call(Json::object({{"op", "devices"}})); }
-base::Result<Json> Client::limit(const LimitRequest& request) { return call(to_json(request)); }
+base::Result<Json> Client::limit(const LimitRequest& request) { return call(to_json(request), kDevicesMs); }
 
 base::Result<Json> Client::kill(const std::string& tenant, int signal_number) {
   return call(Json::object({{"op", "kill"}, {"tenant", tenant}, {"signal", signal_number}}));

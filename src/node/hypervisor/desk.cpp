@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/id.h"
 #include "base/text.h"
@@ -20,6 +21,7 @@ using base::ErrorCode;
 using base::Json;
 
 constexpr std::uint64_t kInventoryNs = 31'000'000'000;  // as long as a provider may take to start
+constexpr std::uint64_t kListNs = 3'000'000'000;        // a list without what the driver shows is better than none
 constexpr std::uint64_t kMostWaitMs = 7ull * 24 * 3'600'000;
 constexpr std::array<std::string_view, 4> kQos = {"low", "medium", "high", "critical"};
 
@@ -92,18 +94,25 @@ base::Error error_for(const pool::Refusal& refusal) {
 }  // namespace
 
 const Desk::Row Desk::kRows[] = {
-    {"run", &Desk::run},         {"started", &Desk::started},
-    {"list", &Desk::list},       {"devices", &Desk::list_devices},
-    {"top", &Desk::top},         {"limit", &Desk::limit},
-    {"kill", &Desk::kill},       {"logs", &Desk::logs},
-    {"doctor", &Desk::doctor},   {"events", &Desk::list_events},
-    {"version", &Desk::version}, {"stop", &Desk::stop},
+    {"run", &Desk::run},
+    {"started", &Desk::started},
+    {"list", &Desk::list, kListNs},
+    {"devices", &Desk::list_devices, kListNs},
+    {"top", &Desk::top},
+    {"limit", &Desk::limit, kInventoryNs},
+    {"kill", &Desk::kill},
+    {"logs", &Desk::logs},
+    {"doctor", &Desk::doctor},
+    {"events", &Desk::list_events},
+    {"version", &Desk::version},
+    {"stop", &Desk::stop},
 };
 
 Desk::Desk(Parts parts) : parts_(std::move(parts)), started_ns_(system::monotonic_ns()) {}
 
 Desk::~Desk() {
   for (const Waiting& waiting : waiting_) parts_.loop.cancel(waiting.timer);
+  for (const Held& held : held_) parts_.loop.cancel(held.timer);
   for (const auto& [connection, stream] : streams_) parts_.loop.cancel(stream.timer);
 }
 
@@ -111,7 +120,9 @@ void Desk::on_request(ConnectionId connection, const system::Peer& peer, const J
   const std::string& op = request["op"].as_string();
   std::vector<std::string_view> known;
   for (const Row& row : kRows) {
-    if (op == row.op) return (this->*row.handler)(connection, peer, request);
+    if (op == row.op)
+      return row.patience_ns != 0 && !has_looked() ? hold(connection, peer, request, row.patience_ns)
+                                                   : (this->*row.handler)(connection, peer, request);
     known.push_back(row.op);
   }
   std::string message = "this hypervisor knows no request '" + op.substr(0, 40) + "'";
@@ -119,7 +130,28 @@ void Desk::on_request(ConnectionId connection, const system::Peer& peer, const J
   refuse(connection, {ErrorCode::kProtocol, message});
 }
 
+bool Desk::has_looked() const {
+  // A provider that has failed once will not have devices within a request's patience.
+  return parts_.devices.known() || (!parts_.provider.ready() && parts_.provider.restarts() > 0);
+}
+
+void Desk::hold(ConnectionId connection, const system::Peer& peer, const Json& request, std::uint64_t patience_ns) {
+  held_.push_back({connection, peer, request, 0});
+  const auto held = std::prev(held_.end());
+  held->timer = parts_.loop.after(patience_ns, [this, held] {
+    const Held late = std::move(*held);
+    held_.erase(held);
+    for (const Row& row : kRows)
+      if (late.request["op"].as_string() == row.op) (this->*row.handler)(late.connection, late.peer, late.request);
+  });
+}
+
 void Desk::on_closed(ConnectionId connection) {
+  held_.remove_if([&](const Held& held) {
+    if (held.connection != connection) return false;
+    parts_.loop.cancel(held.timer);
+    return true;
+  });
   waiting_.remove_if([&](const Waiting& waiting) {
     if (waiting.connection != connection) return false;
     parts_.loop.cancel(waiting.timer);
@@ -151,6 +183,7 @@ void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& js
   auto request = run_request_from(json);
   if (!request) return refuse(connection, request.error());
   if (auto qos = check_qos(request->qos); !qos) return refuse(connection, qos.error());
+  parts_.tenants.remove_unheard_of(request->token, peer.uid);
   if (!request->name.empty()) {
     if (auto name = base::check_name(request->name); !name) return refuse(connection, name.error());
     if (parts_.tenants.find(request->name)) return refuse(connection, taken(request->name));
@@ -179,6 +212,11 @@ void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& js
 }
 
 void Desk::retry_waiting() {
+  for (std::list<Held> held = has_looked() ? std::exchange(held_, {}) : std::list<Held>(); !held.empty();
+       held.pop_front()) {
+    parts_.loop.cancel(held.front().timer);
+    on_request(held.front().connection, held.front().peer, held.front().request);
+  }
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     const bool last = at->request.wait_ms == 0 && parts_.devices.known();
     if (try_run(*at, last)) {
@@ -192,8 +230,7 @@ void Desk::retry_waiting() {
 
 bool Desk::try_run(Waiting& waiting, bool last) {
   if (!parts_.devices.known() || parts_.devices.all().empty()) {
-    // A provider that has failed once will not have devices within this request's patience.
-    const bool failed = parts_.devices.known() || (!parts_.provider.ready() && parts_.provider.restarts() > 0) || last;
+    const bool failed = has_looked() || last;
     if (failed)
       refuse(waiting.connection,
              {ErrorCode::kNoDevice,

@@ -50,10 +50,18 @@ class Desk {
     bool events = false;
     system::Loop::TimerId timer = 0;
   };
+  // Came before the devices were known.
+  struct Held {
+    ConnectionId connection;
+    system::Peer peer;
+    base::Json request;
+    system::Loop::TimerId timer;
+  };
   using Handler = void (Desk::*)(ConnectionId, const system::Peer&, const base::Json&);
   struct Row {
     const char* op;
     Handler handler;
+    std::uint64_t patience_ns = 0;  // how long it may be held until the devices are known
   };
   static const Row kRows[];
 
@@ -70,6 +78,8 @@ class Desk {
   void version(ConnectionId, const system::Peer&, const base::Json&);
   void stop(ConnectionId, const system::Peer&, const base::Json&);
 
+  bool has_looked() const;  // the devices are known, or will not be soon
+  void hold(ConnectionId, const system::Peer&, const base::Json&, std::uint64_t patience_ns);
   bool try_run(Waiting& waiting, bool last);  // true: answered
   void give(const Waiting& waiting, const pool::Placement& placement);
   void refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons = {});
@@ -79,6 +89,7 @@ class Desk {
   Parts parts_;
   Server* server_ = nullptr;
   std::list<Waiting> waiting_;
+  std::list<Held> held_;
   std::map<ConnectionId, Stream> streams_;
   std::uint64_t started_ns_;
 };

@@ -1,6 +1,9 @@
 // What a request gets, how tenants end, what stops a daemon from starting.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
 
+#include "node/hypervisor/tenant_record.h"
 #include "node/hypervisor/test_slice.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -315,6 +318,67 @@ TEST(Client, says_that_the_state_directory_is_full_or_none_instead_of_pointing_a
     EXPECT_EQ(error.code, base::ErrorCode::kUsage) << error.message;
     EXPECT_NE(error.message.find("--state"), std::string::npos) << error.message;
   }
+}
+
+// One that has just been started places nothing before it has seen its devices: "there is no device" would be wrong.
+TEST(Hypervisor, holds_a_new_limit_until_it_knows_its_devices) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const Child child;
+  {
+    Slice slice(daemon, request("a"));
+    ASSERT_TRUE(slice.start(child.pid));
+  }
+  daemon.kill();
+  daemon.world("hang AccelGetAllDevices\n");
+  daemon.options.deadlines.call_ns = 30'000'000'000;
+  ASSERT_TRUE(daemon.start());
+  ASSERT_TRUE(eventually([&] { return daemon.client().version().value()["provider"]["ready"].as_bool(); }));
+  auto fd = system::connect_unix(daemon.state() + "/" + kSocketName);
+  ASSERT_TRUE(fd);
+  pollfd answer{fd->get(), POLLIN, 0};
+  system::LineConnection connection(*std::move(fd));
+  LimitRequest wanted;
+  wanted.tenant = "a";
+  wanted.compute = base::Percent{2000};
+  ASSERT_TRUE(connection.send(to_json(wanted).dump(), 1000));
+  EXPECT_EQ(::poll(&answer, 1, 200), 0) << "answered before it could know";
+  EXPECT_TRUE(daemon.client().kill("a", SIGCONT)) << "for which no device is needed";
+  daemon.world("");
+  ::kill(static_cast<pid_t>(daemon.client().version().value()["provider"]["pid"].as_int()), SIGKILL);
+  const auto line = connection.receive(10'000);
+  ASSERT_TRUE(line);
+  EXPECT_TRUE((*base::Json::parse(*line))["ok"].as_bool()) << *line;
+}
+
+// `run` says that it has started before it enters its view, and again when it is there.
+TEST(Hypervisor, looks_again_where_a_program_is_when_that_says_so) {
+  TestDaemon daemon;
+  daemon.options.measure_ms = 60'000;
+  ASSERT_TRUE(daemon.start());
+  int moved[2], go[2];
+  ASSERT_EQ(::pipe(moved) | ::pipe(go), 0);
+  std::fflush(nullptr);
+  const pid_t program = ::fork();
+  if (program == 0) {
+    char letter = 0;
+    letter = ::read(go[0], &letter, 1) == 1 && ::unshare(CLONE_NEWNS) == 0 ? 'y' : 'n';
+    if (::write(moved[1], &letter, 1) != 1) std::_Exit(1);
+    for (;;) ::pause();
+  }
+  Slice slice(daemon, request("a"));
+  EXPECT_TRUE(slice.start(program));
+  char letter = 0;
+  ASSERT_EQ(::write(go[1], "g", 1) + ::read(moved[0], &letter, 1), 2);
+  EXPECT_TRUE(slice.start(program));
+  if (letter == 'y') {
+    const auto record = load_record(daemon.state() + "/records/" + slice.reply.id + ".json");
+    EXPECT_EQ(record.value().mount_namespace, system::namespace_inode(program, "mnt"));
+  }
+  EXPECT_FALSE(slice.start(::getpid())) << "it is another's already";
+  ::kill(program, SIGKILL);
+  ::waitpid(program, nullptr, 0);
+  if (letter != 'y') GTEST_SKIP() << "a mount namespace cannot be made here";
 }
 
 }  // namespace

@@ -9,6 +9,8 @@ namespace {
 using base::ErrorCode;
 using base::Json;
 
+constexpr std::size_t kLongestToken = 64;
+
 // Exact, unlike the text shown to people.
 std::string exact(const base::Memory& memory) {
   if (const auto* bytes = std::get_if<base::Bytes>(&memory)) return std::to_string(bytes->value);
@@ -73,6 +75,7 @@ Json to_json(const RunRequest& request) {
   if (!request.qos.empty()) json.set("qos", request.qos);
   if (request.wait_ms > 0) json.set("wait_ms", request.wait_ms);
   if (request.detach) json.set("detach", true);
+  if (!request.token.empty()) json.set("token", request.token);
   return json;
 }
 
@@ -88,6 +91,7 @@ base::Result<RunRequest> run_request_from(const Json& json) {
   request.qos = json["qos"].as_string();
   request.wait_ms = json["wait_ms"].as_uint();
   request.detach = json["detach"].as_bool();
+  request.token = json["token"].as_string().substr(0, kLongestToken);
   return request;
 }
 

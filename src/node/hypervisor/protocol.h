@@ -30,6 +30,7 @@ struct RunRequest {
   std::string qos;            // low, medium (default), high, critical
   std::uint64_t wait_ms = 0;  // how long to queue when nothing fits now
   bool detach = false;        // its output is to be kept
+  std::string token;          // the same whenever one run asks again, because its hypervisor ended without an answer
 };
 base::Json to_json(const RunRequest& request);
 base::Result<RunRequest> run_request_from(const base::Json& json);

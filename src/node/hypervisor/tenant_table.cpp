@@ -166,7 +166,10 @@ base::Result<Tenant*> TenantTable::create(TenantRecord record, ConnectionId leas
 
 base::Result<void> TenantTable::started(Tenant& tenant, pid_t pid) {
   if (tenant.record.started()) {
-    if (tenant.record.root_pid == pid) return {};
+    if (tenant.record.root_pid == pid) {
+      look_where_it_is(tenant);
+      return {};
+    }
     return base::fail(ErrorCode::kUsage, "tenant " + tenant.record.name + " has started already");
   }
   const auto stat = system::process_stat(pid);
@@ -207,6 +210,15 @@ void TenantTable::watch_root(Tenant& tenant) {
     scan(*found);
     end_if_over(*found);
   }));
+}
+
+// It may enter a namespace of its own only after `started` was said.
+void TenantTable::look_where_it_is(Tenant& tenant) {
+  if (tenant.record.mount_namespace != 0 || tenant.root_dead) return;
+  tenant.record.mount_namespace = private_mount_namespace(tenant.record, tenant.record.root_pid);
+  if (tenant.record.mount_namespace == 0) return;
+  static_cast<void>(save_record(state_.record(tenant.record.id), tenant.record));
+  guard_view(tenant);
 }
 
 // Through the first process, or any other that lives in the view when that has ended.
@@ -252,6 +264,13 @@ void TenantTable::remove(Tenant& tenant, const std::string& why) {
 void TenantTable::lease_lost(ConnectionId connection) {
   for (Tenant* tenant : all())
     if (tenant->lease == connection && !tenant->record.started()) remove(*tenant, "its run ended before it started");
+}
+
+void TenantTable::remove_unheard_of(const std::string& token, uid_t user) {
+  for (Tenant* tenant : all())
+    if (!token.empty() && tenant->record.request.token == token && tenant->record.user == user && tenant->lease == 0 &&
+        !tenant->record.started())
+      remove(*tenant, "its run never heard of it, and asks anew");
 }
 
 Tenant* TenantTable::owner_of(pid_t host_pid) {
@@ -447,14 +466,7 @@ void TenantTable::look_after_all() {
   for (Tenant* tenant : all()) {
     verify(*tenant);
     if (tenant->record.started()) {
-      // A child may have entered its own namespace only after `started` was said.
-      const bool fresh = system::monotonic_ns() - tenant->watched_ns < kMayMoveForNs;
-      if (tenant->record.mount_namespace == 0 && !tenant->root_dead && fresh) {
-        tenant->record.mount_namespace = private_mount_namespace(tenant->record, tenant->record.root_pid);
-        if (tenant->record.mount_namespace != 0)
-          static_cast<void>(save_record(state_.record(tenant->record.id), tenant->record));
-        guard_view(*tenant);
-      }
+      if (system::monotonic_ns() - tenant->watched_ns < kMayMoveForNs) look_where_it_is(*tenant);
       end_if_over(*tenant);
     } else if (tenant->lease == 0 && !tenant->has_live_process() &&
                now_ms - tenant->record.created_ms > kUnstartedForNs / 1'000'000) {

@@ -37,6 +37,8 @@ class TenantTable {
   base::Result<void> change(Tenant& tenant, TenantRecord changed);  // new limits or shares
   void remove(Tenant& tenant, const std::string& why);
   void lease_lost(ConnectionId connection);
+  // What another hypervisor gave to a run at the moment of its own end.
+  void remove_unheard_of(const std::string& token, uid_t user);
   void settle_shares();  // gives the share loop the devices' ordinals once they are known
 
   Tenant* find(const std::string& id_or_name);
@@ -59,6 +61,7 @@ class TenantTable {
   void adopt(std::unique_ptr<Tenant> tenant);
   void restore_one(const std::string& id);
   void watch_root(Tenant& tenant);
+  void look_where_it_is(Tenant& tenant);
   void guard_view(Tenant& tenant);
   void take_notice_of(Tenant& tenant, const SlotView& slot);
   void on_death(Tenant& tenant, std::uint32_t slot, std::uint64_t start_ticks);
