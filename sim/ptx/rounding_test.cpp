@@ -242,7 +242,8 @@ void check_to_integer(const std::string& to, const std::string& from) {
       ASSERT_EQ(d.size(), a.size()) << error;
       for (std::size_t i = 0; i < a.size(); ++i) {
         const long double whole = way.round(static_cast<long double>(a[i]));
-        To want = 0;
+        const bool wide = sizeof(To) == 8 || sizeof(From) == 8;
+        To want = wide ? static_cast<To>(std::make_unsigned_t<To>{1} << (sizeof(To) * 8 - 1)) : To{0};  // of no number
         if (!std::isnan(whole)) {
           want = whole >= static_cast<long double>(std::numeric_limits<To>::max())   ? std::numeric_limits<To>::max()
                  : whole <= static_cast<long double>(std::numeric_limits<To>::min()) ? std::numeric_limits<To>::min()
@@ -262,6 +263,8 @@ TEST(Rounding, floats_become_integers_in_every_mode_and_saturate) {
   check_to_integer<std::int64_t, double>("s64", "f64");
   check_to_integer<std::int32_t, double>("s32", "f64");
   check_to_integer<std::int16_t, float>("s16", "f32");
+  check_to_integer<std::uint64_t, float>("u64", "f32");
+  check_to_integer<std::uint32_t, double>("u32", "f64");
 }
 
 template <class To, class From>

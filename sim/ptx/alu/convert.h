@@ -130,14 +130,19 @@ inline void round_whole(double* x, Rounding rounding) {
   }
 }
 
-template <class To>
+// No number becomes 0; but the highest bit alone where 64 bits are on either side.
+template <class To, class From>
+inline constexpr To kOfNan =
+    sizeof(To) == 8 || sizeof(From) == 8 ? static_cast<To>(typename Traits<To>::U{1} << (sizeof(To) * 8 - 1)) : To{0};
+
+template <class To, class From>
 inline To clamped(double x) {
   using UT = typename Traits<To>::U;
   constexpr To most = kSigned<To> ? static_cast<To>(static_cast<UT>(~UT{0}) >> 1) : static_cast<To>(~To{0});
   constexpr To least = kSigned<To> ? static_cast<To>(~most) : To{0};
   constexpr double above =
       kSigned<To> ? -static_cast<double>(least) : (sizeof(To) == 8 ? 0x1p64 : static_cast<double>(most) + 1.0);
-  if (!(x < above)) return x != x ? To{0} : most;
+  if (!(x < above)) return x != x ? kOfNan<To, From> : most;
   if (x <= static_cast<double>(least)) return least;
   return static_cast<To>(x);
 }
@@ -152,7 +157,7 @@ void to_integer(const Ins& in, std::byte* r, uint32_t first, uint32_t last) {
       for (double& v : x) v = (v < 0 ? -v : v) < 0x1p-126 ? 0 : v;
     round_whole(x, how.rounding);
     To* d = lanes_at<To>(r, in.d, w);
-    for (int i = 0; i < 32; ++i) d[i] = clamped<To>(x[i]);
+    for (int i = 0; i < 32; ++i) d[i] = clamped<To, From>(x[i]);
   }
 }
 
