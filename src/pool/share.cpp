@@ -57,7 +57,7 @@ void Arbiter::change(ShareKey key, ShareTerms terms, std::uint64_t now) {
 
 void Arbiter::remove(ShareKey key, std::uint64_t) {
   if (has_holder_ && holder_ == key) has_holder_ = false;
-  std::erase_if(stays_, [key](const Stay& stay) { return stay.key == key; });
+  std::erase_if(stays_, [key](const ShareStay& stay) { return stay.key == key; });
   if (has_draining_ && draining_ == key) has_draining_ = false;
   std::erase_if(tenants_, [key](const Tenant& tenant) { return tenant.key == key; });
 }
@@ -92,7 +92,8 @@ void Arbiter::accrue(Tenant& tenant, std::uint64_t now) const {
 
 double Arbiter::longest() const {
   double result = 0;
-  for (const Tenant& tenant : tenants_) result = std::max(result, tenant.longest);
+  for (const Tenant& tenant : tenants_)
+    if (tenant.conduct.believed()) result = std::max(result, tenant.longest);
   return result;
 }
 
@@ -106,8 +107,8 @@ void Arbiter::contend(Tenant& holder, std::uint64_t now) {
 
 std::uint64_t Arbiter::quantum(const Tenant& tenant) const {
   const double wanted = 4.0 * static_cast<double>(rules_.quantum_ns) * tenant.weight(rules_);
-  return static_cast<std::uint64_t>(
-      std::clamp(wanted, static_cast<double>(rules_.quantum_least_ns), static_cast<double>(rules_.quantum_ns)));
+  return tenant.conduct.shortened(static_cast<std::uint64_t>(
+      std::clamp(wanted, static_cast<double>(rules_.quantum_least_ns), static_cast<double>(rules_.quantum_ns))));
 }
 
 std::uint64_t Arbiter::window(const Tenant& tenant, bool contended) const {
@@ -121,8 +122,9 @@ std::uint64_t Arbiter::window(const Tenant& tenant, bool contended) const {
 // How much longer than predicted its work may run before it counts as through. Letting the next in beside a long one
 // would cost both more than a moment of an idle device.
 std::uint64_t Arbiter::overrun(const Tenant& tenant) const {
-  const double longer = tenant.longest > static_cast<double>(rules_.long_ns) ? tenant.longest / 2 : 0;
-  return std::max(rules_.overrun_ns, static_cast<std::uint64_t>(longer));
+  const bool believed = tenant.conduct.believed();
+  const double longer = believed && tenant.longest > static_cast<double>(rules_.long_ns) ? tenant.longest / 2 : 0;
+  return tenant.conduct.shortened(std::max(rules_.overrun_ns, static_cast<std::uint64_t>(longer)));
 }
 
 bool Arbiter::holder_wants(const Tenant& tenant, std::uint64_t now) const {
@@ -151,6 +153,7 @@ Arbiter::Tenant* Arbiter::best_candidate(const Tenant* except, double least_cred
 }
 
 bool Arbiter::urgent(const Tenant& waiting, const Tenant& holder) const {
+  if (!waiting.conduct.believed()) return false;
   const double lag = holder.virtual_time(rules_) - waiting.virtual_time(rules_);
   const bool priority = waiting.terms.latency && priority_credit(waiting) > 0;
   if (priority && !(holder.terms.latency && priority_credit(holder) > 0)) return true;
@@ -166,7 +169,31 @@ bool Arbiter::lags(const Tenant& waiting, const Tenant& holder) const {
          cap_credit(waiting) >= 0.9 * static_cast<double>(rules_.cap_ceiling_waiting_ns);
 }
 
+// The device was kept for one until another may use it: what it is said to have left is its own affair, too.
+void Arbiter::end_stay(std::uint64_t now) {
+  if (!stays_.empty()) stays_.back().end_ns = std::min(stays_.back().end_ns, now);
+}
+
+// Since the last look: a pause that began in between counts from then on.
+void Arbiter::follow_stay(std::uint64_t now) {
+  const std::uint64_t from = std::exchange(decided_, now);
+  if (stays_.empty() || stays_.back().end_ns != kNever) return;
+  ShareStay& stay = stays_.back();
+  const Tenant* tenant = find(stay.key);
+  if (tenant == nullptr || tenant->claim.blocked > 0 || tenant->claim.streams > 0 || outstanding(*tenant, now) > 0)
+    return;
+  stay.silent_ns += static_cast<double>(now - std::min(now, std::max(from, stay.start_ns)));
+}
+
+// How long its queue is waited for at most.
+std::uint64_t Arbiter::drain_limit(const Tenant* last) const {
+  if (last == nullptr) return rules_.drain_limit_ns;
+  const bool trusted = overrun(*last) <= rules_.overrun_ns;
+  return last->conduct.shortened(std::max(rules_.drain_limit_ns, trusted ? 0 : 2 * overrun(*last)));
+}
+
 void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
+  end_stay(now);
   tenant.stay_contended = false;
   tenant.admitted = true;
   tenant.woke = false;
@@ -186,7 +213,6 @@ void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
 
 void Arbiter::dismiss(Tenant& tenant, std::uint64_t now) {
   tenant.admitted = false;
-  if (tenant.stay_contended && !stays_.empty()) stays_.back().end = now;
   tenant.early = tenant.claim.blocked == 0 && tenant.busy_end > now && outstanding(tenant, now) <= rules_.handover_ns;
   has_holder_ = false;
   has_draining_ = true;
@@ -196,14 +222,18 @@ void Arbiter::dismiss(Tenant& tenant, std::uint64_t now) {
 
 // Nobody may save up more lag than the wake credit, however long it slept or was held by its cap.
 void Arbiter::clamp_virtual_times(const Tenant* holder) {
-  double least = 1e300;
+  constexpr double kNobody = 1e300;
+  double least = kNobody, least_doubted = kNobody;
   for (const Tenant& tenant : tenants_) {
     const bool active = &tenant == holder ? true : tenant.claim.blocked > 0 && cap_credit(tenant) > 0;
-    if (active) least = std::min(least, tenant.virtual_time(rules_));
+    double& of_these = tenant.conduct.believed() ? least : least_doubted;
+    if (active) of_these = std::min(of_these, tenant.virtual_time(rules_));
   }
-  if (least < 1e300) system_virtual_ = std::max(system_virtual_, least);
+  if (least == kNobody) least = least_doubted;  // one that wastes its turns holds nobody back
+  if (least < kNobody) system_virtual_ = std::max(system_virtual_, least);
   for (Tenant& tenant : tenants_) {
-    const double floor = system_virtual_ - static_cast<double>(rules_.wake_credit_ns) / tenant.weight(rules_);
+    const std::uint64_t credit = tenant.conduct.shortened(tenant.conduct.shortened(rules_.wake_credit_ns));
+    const double floor = system_virtual_ - static_cast<double>(credit) / tenant.weight(rules_);
     const double behind = floor - tenant.virtual_time(rules_);
     if (behind > 0) tenant.virtual_offset += behind;
   }
@@ -213,13 +243,15 @@ std::uint64_t Arbiter::decide(std::uint64_t now) {
   latency_present_ = false;
   for (Tenant& tenant : tenants_) {
     accrue(tenant, now);
+    tenant.conduct.forgive(now);
     if (tenant.woke) tenant.woke_at = now;
     // Held by its own cap, it does not wake when that has grown.
     if (cap_credit(tenant) <= 0) tenant.woke = false;
-    const bool wakes = tenant.woke_at != 0 && now < tenant.woke_at + kLatencyMemoryNs;
+    const bool wakes = tenant.conduct.believed() && tenant.woke_at != 0 && now < tenant.woke_at + kLatencyMemoryNs;
     latency_present_ =
         latency_present_ || (wakes && (tenant.terms.latency || tenant.claim.gap_ns < rules_.latency_gap_ns));
   }
+  follow_stay(now);
   settle(now);
   std::uint64_t deadline = kNever;
   for (int turn = 0; turn < 4; ++turn) {
@@ -305,10 +337,9 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
   if (!has_holder_) {
     Tenant* last = has_draining_ ? find(draining_) : nullptr;
     const std::uint64_t remaining = last != nullptr ? outstanding(*last, now) : 0;
-    const bool trusted = last == nullptr || last->claim.streams == 0 || overrun(*last) == rules_.overrun_ns;
+    const bool trusted = last == nullptr || last->claim.streams == 0 || overrun(*last) <= rules_.overrun_ns;
     const std::uint64_t through = trusted ? 0 : last->busy_end + overrun(*last);
-    const std::uint64_t longest_drain =
-        closing_since_ + std::max(rules_.drain_limit_ns, trusted ? 0 : 2 * overrun(*last));
+    const std::uint64_t longest_drain = closing_since_ + drain_limit(last);
     const bool ready = (remaining <= rules_.handover_ns && now >= through) || now >= longest_drain;
     // Credit below cap_start is not worth a hand-over: with caps that sum to the whole device the stays would shrink
     // to nothing. A device left idle for a moment gives everybody the credit for longer ones.
@@ -329,6 +360,7 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
             deadline, plus(now, std::min(std::max(drained, static_cast<double>(trusted ? 0 : kLeastPollNs)), longest)));
       }
     } else {
+      end_stay(now);
       // Nobody may start: leave the last one admitted, so that its next launch costs no round trip; and look again when
       // credit has grown.
       Tenant* idle = nullptr;
@@ -379,6 +411,7 @@ ShareAccount Arbiter::account(ShareKey key) const {
   result.scale = tenant->scale;
   result.wanting = tenant->claim.blocked > 0 || tenant->claim.streams > 0;
   result.bypass_suspected = tenant->utilisation_over >= 2;
+  result.doubt = tenant->conduct.doubt();
   return result;
 }
 

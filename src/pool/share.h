@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "pool/share_conduct.h"
 #include "pool/share_division.h"
 
 namespace tensor_fusion::pool {
@@ -99,6 +100,7 @@ struct ShareAccount {
   double scale = 1;
   bool wanting = false;
   bool bypass_suspected = false;
+  unsigned doubt = 0;  // of what it says, by what it made of its stays
 };
 
 class Arbiter {
@@ -161,6 +163,8 @@ class Arbiter {
     double utilisation_balance = 0;   // seen beyond what was claimed
     double utilisation_disputed = 0;  // charged for that of late
     std::uint64_t utilisation_at = 0;
+    ShareConduct conduct;
+    double judged = 0;               // `measured` when its claims were last held against the clock
     unsigned utilisation_over = 0;   // how often, until it has long not been
     unsigned utilisation_quiet = 0;  // windows since
 
@@ -177,7 +181,8 @@ class Arbiter {
   std::uint64_t horizon(std::uint64_t now) const;
   std::uint64_t sweep_end(std::uint64_t now);
   void settle(std::uint64_t now);
-  void charge_idle(std::uint64_t until);
+  void charge_idle(std::uint64_t until, std::uint64_t now);
+  static void join(std::vector<Stretch>& stretches);
   void close(Tenant& tenant, const Stretch& stretch) const;
   void settle_at_estimate(Tenant& tenant, double estimated) const;
   void settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated) const;
@@ -197,6 +202,9 @@ class Arbiter {
   std::uint64_t window(const Tenant& tenant, bool contended) const;
   void admit(Tenant& tenant, std::uint64_t now);
   void dismiss(Tenant& tenant, std::uint64_t now);
+  void end_stay(std::uint64_t now);
+  void follow_stay(std::uint64_t now);
+  std::uint64_t drain_limit(const Tenant* last) const;
   void clamp_virtual_times(const Tenant* holder);
 
   ShareRules rules_;
@@ -206,15 +214,12 @@ class Arbiter {
   ShareKey draining_ = 0;  // the last holder, while its queue runs dry
   bool has_draining_ = false;
   std::uint64_t closing_since_ = 0;
+  std::uint64_t decided_ = 0;  // when that was done last
   std::uint64_t decisions_ = 0;
   double system_virtual_ = 0;
   bool latency_present_ = false;
-  std::uint64_t swept_ = 0;  // the timeline is settled up to here
-  struct Stay {              // of a holder while others waited, not yet settled
-    ShareKey key;
-    std::uint64_t start, end;
-  };
-  std::vector<Stay> stays_;
+  std::uint64_t swept_ = 0;       // the timeline is settled up to here
+  std::vector<ShareStay> stays_;  // not yet settled
   // Scratch of settle().
   struct Row {
     Tenant* tenant;

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "pool/share.h"
@@ -122,6 +125,182 @@ TEST(ShareLiar, what_is_told_too_late_counts_as_estimated_where_that_can_be) {
   arbiter.observe(1, {.launched_ns = 100 * kMs}, std::vector{ShareStretch{kSecond, kSecond + 200 * kMs, 100 * kMs, 0}},
                   2 * kSecond);
   EXPECT_NEAR(arbiter.account(1).service_ns, 100e6, 1e6) << "others may have had turns in it";
+}
+
+// ---- wanting without using ----
+
+Program asleep() {
+  return [](std::mt19937_64&) -> Step { return {Step::kThink, kSecond, 0, 0}; };
+}
+
+void ring_without_pause(Machine& machine) {
+  machine.at(machine.now + 100 * kUs, [&machine] {
+    machine.ring();
+    ring_without_pause(machine);
+  });
+}
+
+void stop_and_go_on(Machine& machine, std::size_t process, Time runs, Time stands) {
+  machine.at(machine.now + runs, [&machine, process, runs, stands] {
+    machine.stop(process);
+    machine.at(machine.now + stands, [&machine, process, runs, stands] {
+      machine.go_on(process);
+      stop_and_go_on(machine, process, runs, stands);
+    });
+  });
+}
+
+using Lie = std::function<void(ShareClaim&, std::vector<ShareStretch>&, Time)>;
+
+struct Neighbour {
+  ShareTerms mine, its;
+  Program program;
+  double fair = 0;  // what it has beside one that uses its share
+};
+const std::vector<Neighbour>& neighbours() {
+  static const std::vector<Neighbour> all = [] {
+    std::vector<Neighbour> list = {{cap(.6), cap(.4), sync_each()},
+                                   {weight(.5), weight(.5), sync_each()},
+                                   {weight(.5), weight(.5), decode()},
+                                   {cap(.3), cap(.7), decode()},
+                                   {weight(.5), weight(.5), training()},
+                                   {cap(.3), cap(.7), training()},
+                                   {weight(.5), weight(.5), sync_each(200 * kUs)}};
+    for (Neighbour& each : list) each.fair = run({{each.mine, each.program}, {each.its, training()}}).mean[0];
+    return list;
+  }();
+  return all;
+}
+
+constexpr double kKept = 0.9;
+
+void expect_no_harm(const Lie& lie) {
+  for (const Neighbour& each : neighbours()) {
+    Machine machine;
+    machine.add_tenant(each.mine, each.program);
+    machine.add_tenant(each.its, asleep());
+    machine.tenants[1].lie = lie;
+    ring_without_pause(machine);
+    machine.run_until(5 * kSecond);
+    EXPECT_GE(machine.mean_share(0), kKept * each.fair) << each.mine.request << " beside " << each.its.request;
+  }
+}
+
+TEST(ShareLiar, one_that_claims_a_queue_it_does_not_have_is_not_waited_for_again_and_again) {
+  expect_no_harm([](ShareClaim& claim, std::vector<ShareStretch>&, Time now) {
+    claim = {.progress_ns = now + 40 * kMs, .wanted_since_ns = kMs, .blocked = 1, .streams = 1};
+  });
+}
+
+TEST(ShareLiar, one_that_says_its_launches_are_long_is_not_waited_for_the_longer) {
+  expect_no_harm([](ShareClaim& claim, std::vector<ShareStretch>& stretches, Time now) {
+    claim = {.progress_ns = now + kSecond, .wanted_since_ns = now, .gap_ns = 2 * kMs, .blocked = 1, .streams = 1000};
+    stretches.push_back({0, 0, 250 * kMs});
+  });
+}
+
+TEST(ShareLiar, one_that_wakes_all_the_time_and_uses_nothing_is_not_let_in_at_once) {
+  expect_no_harm([turn = 0u](ShareClaim& claim, std::vector<ShareStretch>&, Time now) mutable {
+    claim = {.wanted_since_ns = now, .gap_ns = 2 * kMs, .blocked = turn++ % 6 == 0 ? 1u : 0u};
+  });
+}
+
+TEST(ShareLiar, one_that_pays_for_a_little_is_not_kept_the_device_for_more) {
+  expect_no_harm([launched = Time{0}](ShareClaim& claim, std::vector<ShareStretch>& stretches, Time now) mutable {
+    launched += 20 * kUs;
+    claim = {.launched_ns = launched,
+             .progress_ns = now + kMs,
+             .wanted_since_ns = now,
+             .gap_ns = 2 * kMs,
+             .open_since_ns = now - 50 * kMs,
+             .blocked = 1};
+    stretches.push_back({0, 0, 250 * kMs});
+  });
+}
+
+TEST(ShareLiar, one_that_writes_noise_harms_nobody) {
+  std::mt19937_64 random(5);
+  std::uint64_t launched = 0;
+  expect_no_harm([&](ShareClaim& claim, std::vector<ShareStretch>& stretches, Time now) {
+    const auto any = [&] { return random() >> (random() % 64); };
+    launched += std::min(any(), 60 * kSecond);
+    claim = {launched, now + std::min(any(), 60 * kSecond), std::min(any(), now), any(), 1 + any(), 1000, 1000, 512};
+    for (std::uint64_t i = random() % 16; i > 0; --i) stretches.push_back({any(), any(), any(), 0});
+  });
+}
+
+TEST(ShareLiar, one_that_is_stopped_while_it_is_let_in_harms_nobody) {
+  for (const Neighbour& each : neighbours()) {
+    for (const auto& [runs, stands] : {std::pair{2 * kMs, 2 * kMs}, {kMs, 10 * kMs}, {20 * kMs, 50 * kMs}}) {
+      for (const Program& program : {training(), batch()}) {
+        Machine machine;
+        machine.add_tenant(each.mine, each.program);
+        machine.add_tenant(each.its, program);
+        stop_and_go_on(machine, 1, runs, stands);
+        machine.run_until(6 * kSecond);
+        EXPECT_GE(machine.mean_share(0), kKept * each.fair) << each.mine.request << " stopped for " << stands;
+      }
+    }
+  }
+}
+
+TEST(ShareLiar, one_that_wasted_its_turns_is_believed_again_once_it_uses_them) {
+  Machine machine;
+  machine.add_tenant(weight(.5), training());
+  machine.add_tenant(weight(.5), training());
+  machine.run_until(kSecond);
+  // Stopped at the gate: it has wanted, and goes on wanting.
+  for (int turn = 0; turn < 200 && !machine.processes[1].blocked; ++turn) machine.run_until(machine.now + 100 * kUs);
+  machine.stop(1);
+  machine.run_until(machine.now + 400 * kMs);
+  EXPECT_GE(machine.arbiter.account(2).doubt, 2u);
+  EXPECT_EQ(machine.arbiter.account(1).doubt, 0u);
+  machine.go_on(1);
+  machine.run_until(3 * kSecond);
+  EXPECT_EQ(machine.arbiter.account(2).doubt, 0u);
+  machine.run_until(8 * kSecond);
+  EXPECT_NEAR(machine.mean_share(1, 4), 50, 2);
+}
+
+TEST(ShareLiar, honest_tenants_are_never_in_doubt) {
+  const std::vector<std::vector<Part>> mixes = {
+      {{cap(.6), sync_each()}, {cap(.4), training()}},
+      {{weight(.5), sync_each(50 * kUs)}, {weight(.5), decode()}},
+      {{cap(.3), batch()}, {cap(.7), batch()}},
+      {{weight(.25), training(), 4}, {weight(.75), many_streams()}},
+      {{cap(.3), long_launches(1)}, {cap(.7), long_launches(10)}},
+      {{weight(.4), decode(60, 20 * kUs, kMs)}, {weight(.3), graphs()}, {weight(.3), training()}}};
+  for (const auto& mix : mixes) {
+    Machine machine;
+    for (const Part& part : mix) machine.add_tenant(part.terms, part.program, part.processes);
+    machine.run_until(kSecond);  // in which durations are learned
+    unsigned doubted = 0, looks = 0;
+    while (machine.now < 5 * kSecond) {
+      machine.run_until(machine.now + kMs);
+      for (std::size_t i = 0; i < mix.size(); ++i, ++looks) {
+        const unsigned doubt = machine.arbiter.account(i + 1).doubt;
+        doubted += doubt > 0 ? 1 : 0;
+        EXPECT_LE(doubt, 1u);
+      }
+    }
+    EXPECT_LE(doubted * 100, looks) << "mix " << &mix - mixes.data();
+  }
+}
+
+TEST(ShareLiar, one_that_keeps_the_books_open_costs_nobody_the_account_of_its_work) {
+  Machine machine;
+  machine.add_tenant(cap(.6), sync_each(200 * kUs));
+  machine.add_tenant(weight(.4), training());
+  machine.add_tenant(weight(.01), asleep());
+  machine.tenants[2].lie = [](ShareClaim& claim, std::vector<ShareStretch>&, Time now) {
+    claim = {.progress_ns = now + kSecond, .open_since_ns = 1};
+  };
+  machine.run_until(2 * kSecond);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const double had = machine.device_ns(i), told = machine.arbiter.account(i + 1).service_ns;
+    EXPECT_NEAR(told / had, 1, 0.05);
+    EXPECT_LE(machine.arbiter.account(i + 1).gap_ns, 0.6 * static_cast<double>(machine.now)) << "and none of it twice";
+  }
 }
 
 // ---- floods ----

@@ -91,6 +91,11 @@ class Machine {
     for (const double share : all) sum += share;
     return all.empty() ? 0 : sum / static_cast<double>(all.size());
   }
+  double device_ns(std::size_t tenant) {
+    double served = 0;
+    for (const std::size_t p : tenants[tenant].processes) served += gpu_.context(processes[p].context).served;
+    return served;
+  }
   double busy() const { return gpu_.busy(); }
 
   // Stops the daemon: nobody decides any more.
@@ -124,8 +129,7 @@ class Machine {
   void window_tick() {
     at(now + kSecond, [this] {
       for (TenantModel& tenant : tenants) {
-        double served = 0;
-        for (const std::size_t p : tenant.processes) served += gpu_.context(processes[p].context).served;
+        const double served = device_ns(static_cast<std::size_t>(&tenant - tenants.data()));
         tenant.windows.push_back(served - tenant.served_mark);
         tenant.served_mark = served;
       }

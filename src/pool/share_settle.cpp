@@ -13,6 +13,8 @@ constexpr double kLongestSavedForNs = 250e6;
 constexpr std::uint64_t kLongestStretchNs = 60'000'000'000;
 constexpr std::uint64_t kClockErrorNs = 2'000'000;  // a marker may seem to lie this far in the future
 constexpr std::size_t kMaxStretches = 512;          // of one tenant not yet settled
+constexpr std::uint64_t kJoinNs = 10'000;           // between two stretches that are told apart
+constexpr std::uint64_t kLongestJoinedNs = 20'000'000;
 
 }  // namespace
 
@@ -37,8 +39,7 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     const std::uint64_t end = std::min(said.end_ns, now + kClockErrorNs);
     const double estimated = static_cast<double>(std::min(said.estimated_ns, kLongestStretchNs));
     const std::uint64_t start = std::max(said.start_ns, swept_);
-    const double takes = std::min(estimated * tenant.scale, kLongestSavedForNs);
-    tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
+    if (tenant.stretches.size() >= kMaxStretches) join(tenant.stretches);
     if (said.end_ns <= said.start_ns || start >= end || said.end_ns - said.start_ns > kLongestStretchNs ||
         tenant.stretches.size() >= kMaxStretches) {
       // Too late, nonsense, or a flood.
@@ -46,11 +47,16 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
       settle_late(tenant, said.start_ns, late ? std::min(end, swept_) : 0, estimated);
       continue;
     }
+    const double wall = static_cast<double>(said.end_ns - said.start_ns);
+    const double takes = std::min({estimated * tenant.scale, wall, kLongestSavedForNs});
+    tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
     // What of it lies before the sweep is settled at once, at its estimate.
-    const double part = static_cast<double>(end - start) / static_cast<double>(said.end_ns - said.start_ns);
+    const double part = static_cast<double>(end - start) / wall;
     settle_late(tenant, said.start_ns, start, estimated * (1 - part));
     tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999});
   }
+  tenant.conduct.judge_claim(tenant.measured - tenant.judged, now);
+  tenant.judged = tenant.measured;
 }
 
 // What the sweep has passed without it. Others may have had turns in that time, so it counts as estimated; but not
@@ -120,9 +126,9 @@ std::uint64_t Arbiter::horizon(std::uint64_t now) const {
     const std::uint64_t open = tenant.claim.open_since_ns;
     if (open >= known) continue;
     const std::uint64_t expected = std::clamp(tenant.busy_end, open, now);
-    const std::uint64_t wait = tenant.busy_end > now
-                                   ? rules_.marker_wait_most_ns
-                                   : std::min(expected - open + rules_.marker_wait_ns, rules_.marker_wait_most_ns);
+    // Not less than what ran beside others may take to be told, or they would be blamed for an idle device.
+    const std::uint64_t most = tenant.conduct.believed() ? rules_.marker_wait_most_ns : 2 * rules_.marker_wait_ns;
+    const std::uint64_t wait = tenant.busy_end > now ? most : std::min(expected - open + rules_.marker_wait_ns, most);
     known = now > open + wait ? std::min(known, now - wait) : open;
   }
   return known;
@@ -173,7 +179,7 @@ void Arbiter::settle(std::uint64_t now) {
     tenant.measured += had;
     tenant.settled += std::min(stretch.estimated * part, std::max(0.0, tenant.launched - tenant.settled));
   }
-  charge_idle(until);
+  charge_idle(until, now);
   swept_ = until;
   for (Tenant& tenant : tenants_) {
     std::erase_if(tenant.stretches, [&](Stretch& stretch) {
@@ -186,20 +192,47 @@ void Arbiter::settle(std::uint64_t now) {
 
 // For whom the device was kept while others waited, and was idle, pays for that in virtual time (not in cap credit,
 // which counts device time only).
-void Arbiter::charge_idle(std::uint64_t until) {
-  for (const Stay& stay : stays_) {
+void Arbiter::charge_idle(std::uint64_t until, std::uint64_t now) {
+  for (ShareStay& stay : stays_) {
     Tenant* tenant = find(stay.key);
     if (tenant == nullptr) continue;
     for (const ShareDivision::Piece& idle : division_.idle()) {
-      const std::uint64_t start = std::max(idle.start_ns, stay.start), end = std::min(idle.end_ns, stay.end);
+      const std::uint64_t start = std::max(idle.start_ns, stay.start_ns), end = std::min(idle.end_ns, stay.end_ns);
       if (start >= end) continue;
       const double gap = static_cast<double>(end - start);
       const double explained = std::min(gap, tenant->unplaced);
       tenant->unplaced -= explained;
       tenant->gaps += gap - explained;
+      stay.add_idle(start, end, gap - explained, static_cast<double>(rules_.gap_grace_ns));
     }
   }
-  std::erase_if(stays_, [until](const Stay& stay) { return stay.end <= until; });
+  std::erase_if(stays_, [&](const ShareStay& stay) {
+    if (stay.end_ns > until) return false;
+    Tenant* tenant = find(stay.key);
+    if (tenant != nullptr && stay.end_ns > stay.start_ns) tenant->conduct.judge(stay, now);
+    return true;
+  });
+}
+
+// Two that follow on each other are one longer one: while the books cannot be settled, that is all that is needed.
+void Arbiter::join(std::vector<Stretch>& stretches) {
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) {
+    return a.context != b.context ? a.context < b.context : a.start < b.start;
+  });
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < stretches.size(); ++i) {
+    Stretch& last = stretches[kept];
+    const Stretch& next = stretches[i];
+    if (next.context == last.context && next.start <= last.end + kJoinNs && next.end <= last.start + kLongestJoinedNs) {
+      last.end = std::max(last.end, next.end);
+      last.estimated += next.estimated;
+      last.had += next.had;
+      last.alone = last.alone && next.alone;
+    } else {
+      stretches[++kept] = next;
+    }
+  }
+  if (!stretches.empty()) stretches.resize(kept + 1);
 }
 
 // k: what the clock says for what is estimated. Only where the clock is sure: work that was alone, or so long that
