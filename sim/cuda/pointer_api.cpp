@@ -16,7 +16,9 @@ CUresult attribute(void* out, CUpointer_attribute name, CUdeviceptr address) {
   const auto allocation = Driver::get().addresses().find(address);
   if (!allocation) return CUDA_ERROR_INVALID_VALUE;
   const auto owner = allocation->owner.lock();
-  const bool managed = allocation->kind == Allocation::Kind::managed;
+  const Pool* const pool =
+      allocation->kind == Allocation::Kind::pool ? static_cast<const Pool*>(allocation->keeper.get()) : nullptr;
+  const bool managed = pool != nullptr ? pool->managed() : allocation->kind == Allocation::Kind::managed;
   switch (name) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return put(out, owner ? owner->handle() : CUcontext{});
@@ -25,7 +27,8 @@ CUresult attribute(void* out, CUpointer_attribute name, CUdeviceptr address) {
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return put(out, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!allocation->host_side() && !managed) return CUDA_ERROR_INVALID_VALUE;
+      if (!allocation->host_side() && !managed && (pool == nullptr || allocation->on_device()))
+        return CUDA_ERROR_INVALID_VALUE;
       return put(out, reinterpret_cast<void*>(address));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return put<unsigned>(out, allocation->sync_memops);
@@ -56,9 +59,7 @@ CUresult attribute(void* out, CUpointer_attribute name, CUdeviceptr address) {
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return put<int>(out, allocation->writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return put(out, allocation->kind == Allocation::Kind::pool
-                          ? static_cast<Pool*>(allocation->keeper.get())->handle()
-                          : CUmemoryPool{});
+      return put(out, pool != nullptr ? pool->handle() : CUmemoryPool{});
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }

@@ -1,5 +1,6 @@
 #include "sim/cuda/pool.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ HandleTable<Pool>& pools() {
   return *table;
 }
 
-Pool::Pool(Device& owner, const CUmemPoolProps& properties)
+Pool::Pool(Device* owner, const CUmemPoolProps& properties)
     : device_(owner), properties_(properties), number_(next_number.fetch_add(1)) {
   const std::lock_guard lock(registry_mutex);
   registry().insert(this);
@@ -38,17 +39,36 @@ Pool::~Pool() {
     const std::lock_guard lock(registry_mutex);
     registry().erase(this);
   }
-  for (const auto& [address, chunk] : chunks_) {
-    device_.uncut(address, chunk.bytes);
-    device_.uncharge(chunk.bytes);
+  for (const auto& [address, chunk] : chunks_) give_back(address, chunk.bytes);
+}
+
+CUresult Pool::reserve(std::uint64_t bytes, std::uint64_t& base) {
+  if (device_ == nullptr) {
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    base = reinterpret_cast<std::uint64_t>(memory);
+    return CUDA_SUCCESS;
   }
+  TF_TRY(device_->charge(bytes));
+  const CUresult cut = device_->cut(bytes, base, kChunkBytes);
+  if (cut != CUDA_SUCCESS) device_->uncharge(bytes);
+  return cut;
+}
+
+void Pool::give_back(std::uint64_t base, std::uint64_t bytes) {
+  if (device_ == nullptr) {
+    ::munmap(reinterpret_cast<void*>(base), bytes);
+    return;
+  }
+  device_->uncut(base, bytes);
+  device_->uncharge(bytes);
 }
 
 std::shared_ptr<Pool> Pool::make_default(Device& owner) {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, owner.ordinal};
-  auto pool = std::make_shared<Pool>(owner, properties);
+  auto pool = std::make_shared<Pool>(&owner, properties);
   pool->is_default = true;
   pool->handle_value = pools().insert(pool);
   return pool;
@@ -99,21 +119,12 @@ void Pool::put(Chunk& chunk, std::uint64_t address, Free free) {
 
 CUresult Pool::grow(std::uint64_t bytes) {
   if (properties_.maxSize != 0 && reserved_ + bytes > properties_.maxSize) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::uint64_t chunk_bytes = round_up(bytes, kChunkBytes);
-  CUresult charged = CUDA_ERROR_OUT_OF_MEMORY;
-  if (chunk_bytes < kPoolChunk && properties_.maxSize == 0) {
-    charged = device_.charge(kPoolChunk);
-    if (charged == CUDA_SUCCESS) chunk_bytes = kPoolChunk;
-  }
-  if (charged != CUDA_SUCCESS) charged = device_.charge(chunk_bytes);
-  if (charged != CUDA_SUCCESS) {  // before failing, what lies unused
+  std::uint64_t chunk_bytes = round_up(bytes, kChunkBytes), base = 0;
+  if (chunk_bytes < kPoolChunk && properties_.maxSize == 0 && reserve(kPoolChunk, base) == CUDA_SUCCESS) {
+    chunk_bytes = kPoolChunk;
+  } else if (reserve(chunk_bytes, base) != CUDA_SUCCESS) {  // before failing, what lies unused
     trim_locked(0);
-    TF_TRY(device_.charge(chunk_bytes));
-  }
-  std::uint64_t base = 0;
-  if (const CUresult cut = device_.cut(chunk_bytes, base, kChunkBytes); cut != CUDA_SUCCESS) {
-    device_.uncharge(chunk_bytes);
-    return cut;
+    TF_TRY(reserve(chunk_bytes, base));
   }
   reserved_ += chunk_bytes;
   reserved_high_ = std::max(reserved_high_, reserved_);
@@ -125,7 +136,7 @@ CUresult Pool::grow(std::uint64_t bytes) {
 
 CUresult Pool::allocate(std::uint64_t bytes, const Stream& stream, CUdeviceptr& out) {
   if (imported) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > device_.engine.memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (device_ != nullptr && bytes > device_->engine.memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::uint64_t rounded = round_up(std::max<std::uint64_t>(bytes, 1), kAllocationUnit);
   std::uint64_t address = 0;
   {
@@ -144,7 +155,7 @@ CUresult Pool::allocate(std::uint64_t bytes, const Stream& stream, CUdeviceptr& 
   allocation->base = address;
   allocation->size = bytes;
   allocation->extent = rounded;
-  allocation->device = &device_;
+  allocation->device = device_;
   allocation->id = addresses.next_id();
   allocation->keeper = shared_from_this();
   addresses.add(allocation);
@@ -193,8 +204,7 @@ void Pool::trim_locked(std::uint64_t keep_bytes) {
       ++it;
       continue;
     }
-    device_.uncut(it->first, it->second.bytes);
-    device_.uncharge(it->second.bytes);
+    give_back(it->first, it->second.bytes);
     reserved_ -= it->second.bytes;
     it = chunks_.erase(it);
   }
@@ -208,7 +218,7 @@ void Pool::trim(std::uint64_t keep_bytes) {
 void Pool::trim_all(const Device& device) {
   const std::lock_guard lock(registry_mutex);
   for (Pool* pool : registry()) {
-    if (&pool->device_ != &device) continue;
+    if (pool->device_ != nullptr && pool->device_ != &device) continue;
     const std::lock_guard pool_lock(pool->mutex_);
     if (pool->reserved_ > pool->threshold_) pool->trim_locked(pool->threshold_);
   }
@@ -267,19 +277,26 @@ CUresult Pool::set(CUmemPool_attribute attribute, const void* value) {
   }
 }
 
+bool Pool::at_home(const CUmemLocation& location) const {
+  if (device_ != nullptr) return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == device_->ordinal;
+  return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
 CUresult Pool::set_access(const CUmemAccessDesc& access) {
+  if (managed()) return CUDA_ERROR_INVALID_VALUE;  // nothing to be given
+  if (at_home(access.location))
+    return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (Driver::get().device(access.location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (access.location.id == device_.ordinal && access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
-    return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(mutex_);
   peer_access_[access.location.id] = access.flags;
   return CUDA_SUCCESS;
 }
 
 CUmemAccess_flags Pool::access(const CUmemLocation& location) const {
+  if (managed() || at_home(location)) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CU_MEM_ACCESS_FLAGS_PROT_NONE;
-  if (location.id == device_.ordinal) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   const std::lock_guard lock(mutex_);
   const auto found = peer_access_.find(location.id);
   return found != peer_access_.end() ? found->second : CU_MEM_ACCESS_FLAGS_PROT_NONE;

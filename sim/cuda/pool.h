@@ -1,8 +1,9 @@
 #pragma once
-// A stream-ordered memory pool: bytes reserved from a device in chunks, handed out and taken back in stream order.
-// Freed bytes can be had again at once by the stream that freed them, by others when the device has passed that point;
-// they stay reserved (and charged) up to the release threshold, which is looked at when the program synchronises. All
-// reserved bytes stay accessible to kernels, so that one queued before a free still finds its memory. Thread-safe.
+// A stream-ordered memory pool: bytes reserved from a device, or from the host, in chunks, handed out and taken back in
+// stream order. Freed bytes can be had again at once by the stream that freed them, by others when the device has
+// passed that point; they stay reserved (and charged) up to the release threshold, which is looked at when the program
+// synchronises. All reserved bytes stay accessible to kernels, so that one queued before a free still finds its memory.
+// Thread-safe.
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -24,7 +25,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
  public:
   static constexpr HandleKind kHandleKind = HandleKind::pool;
 
-  Pool(Device& owner, const CUmemPoolProps& properties);
+  // Without an owner: of the host.
+  Pool(Device* owner, const CUmemPoolProps& properties);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -46,7 +48,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
   CUresult set_access(const CUmemAccessDesc& access);
   [[nodiscard]] CUmemAccess_flags access(const CUmemLocation& location) const;
 
-  [[nodiscard]] Device& device() const { return device_; }
+  [[nodiscard]] Device* device() const { return device_; }  // null: of the host
+  // Within everybody's reach, as managed memory is.
+  [[nodiscard]] bool managed() const { return properties_.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED; }
   [[nodiscard]] const CUmemPoolProps& properties() const { return properties_; }
   [[nodiscard]] CUmemoryPool handle() const { return as_handle<CUmemoryPool>(handle_value); }
   std::uint64_t handle_value = 0;
@@ -81,9 +85,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
   bool take(std::uint64_t bytes, std::uint64_t stream, std::uint64_t& address);
   void put(Chunk& chunk, std::uint64_t address, Free free);
   CUresult grow(std::uint64_t bytes);
+  CUresult reserve(std::uint64_t bytes, std::uint64_t& base);  // a chunk
+  void give_back(std::uint64_t base, std::uint64_t bytes);
+  [[nodiscard]] bool at_home(const CUmemLocation& location) const;
   void trim_locked(std::uint64_t keep_bytes);
 
-  Device& device_;
+  Device* const device_;
   const CUmemPoolProps properties_;
   const std::uint32_t number_;
   mutable std::mutex mutex_;

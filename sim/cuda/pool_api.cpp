@@ -7,6 +7,7 @@
 #include "sim/cuda/graph_memory.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/pool.h"
+#include "sim/cuda/pool_place.h"
 #include "sim/cuda/stream.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -27,8 +28,9 @@ CUresult allocate(const char* symbol, Flavour flavour, CUdeviceptr* out, std::si
   std::shared_ptr<Pool> pool = own_pool ? pools().share(pool_handle) : stream->context().device().current_pool();
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   if (stream->capturing) {
+    if (pool->device() == nullptr) return refuse_once("cuMemAllocFromPoolAsync in a capture, of host memory");
     auto command = std::make_shared<AllocCommand>();
-    TF_TRY(make_graph_memory(pool->device(), bytes, command->memory));
+    TF_TRY(make_graph_memory(*pool->device(), bytes, command->memory));
     command->asked.poolProps = pool->properties();
     command->asked.bytesize = bytes;
     command->asked.dptr = *out = command->memory->address;
@@ -66,15 +68,6 @@ CUresult pool_of(CUmemoryPool* out, const std::shared_ptr<Pool>& pool) {
   return CUDA_SUCCESS;
 }
 
-CUresult device_at(const char* symbol, const CUmemLocation* location, CUmemAllocationType type, Device*& device) {
-  TF_TRY(enter(symbol));
-  if (location == nullptr || (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED))
-    return CUDA_ERROR_INVALID_VALUE;
-  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_NOT_SUPPORTED;
-  return find_device(location->id, device);
-}
-
 }  // namespace
 
 TF_STREAM_API(cuMemAllocAsync, (CUdeviceptr * out, std::size_t bytes, CUstream stream),
@@ -85,14 +78,16 @@ TF_STREAM_API(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), { return f
 
 TF_API(cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps* properties)) {
   TF_TRY(enter("cuMemPoolCreate"));
-  if (out == nullptr || properties == nullptr || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
-    return CUDA_ERROR_NOT_SUPPORTED;  // as the device attribute says
+  if (out == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Device* device = nullptr;
-  TF_TRY(find_device(properties->location.id, device));
-  auto pool = std::make_shared<Pool>(*device, *properties);
+  TF_TRY(find_pool_place(properties->location, properties->allocType, device));
+  if ((properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
+    return refuse_once("cuMemPoolCreate for other handles than descriptors");  // as the device attribute says
+  if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE && properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE && device == nullptr)
+    return refuse_once("cuMemPoolCreate for other processes, of host memory");
+  auto pool = std::make_shared<Pool>(device, *properties);
   pool->handle_value = pools().insert(pool);
   *out = pool->handle();
   return CUDA_SUCCESS;
@@ -101,7 +96,7 @@ TF_API(cuMemPoolDestroy, (CUmemoryPool handle)) {
   std::shared_ptr<Pool> pool;
   TF_TRY(find_pool("cuMemPoolDestroy", handle, pool));
   if (pool->is_default) return CUDA_ERROR_INVALID_VALUE;
-  if (pool->device().current_pool() == pool) pool->device().set_current_pool(nullptr);
+  forget_current_pool(pool);
   pools().remove(handle);  // its memory goes with the last allocation
   return CUDA_SUCCESS;
 }
@@ -154,29 +149,9 @@ TF_API(cuDeviceSetMemPool, (CUdevice ordinal, CUmemoryPool handle)) {
   TF_TRY(find_device(ordinal, device));
   std::shared_ptr<Pool> pool;
   TF_TRY(find_pool("cuDeviceSetMemPool", handle, pool));
-  if (&pool->device() != device) return CUDA_ERROR_INVALID_DEVICE;
+  if (pool->device() != device || pool->managed()) return CUDA_ERROR_INVALID_DEVICE;
   if (pool->imported) return CUDA_ERROR_INVALID_VALUE;  // gives out nothing
   device->set_current_pool(pool);
   return CUDA_SUCCESS;
 }
-TF_API(cuMemGetDefaultMemPool, (CUmemoryPool * out, CUmemLocation* location, CUmemAllocationType type)) {
-  Device* device = nullptr;
-  TF_TRY(device_at("cuMemGetDefaultMemPool", location, type, device));
-  return pool_of(out, device->default_pool());
-}
-TF_API(cuMemGetMemPool, (CUmemoryPool * out, CUmemLocation* location, CUmemAllocationType type)) {
-  Device* device = nullptr;
-  TF_TRY(device_at("cuMemGetMemPool", location, type, device));
-  return pool_of(out, device->current_pool());
-}
-TF_API(cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool handle)) {
-  Device* device = nullptr;
-  TF_TRY(device_at("cuMemSetMemPool", location, type, device));
-  const auto pool = pools().share(handle);
-  if (!pool) return CUDA_ERROR_INVALID_VALUE;
-  if (&pool->device() != device) return CUDA_ERROR_INVALID_DEVICE;
-  device->set_current_pool(pool);
-  return CUDA_SUCCESS;
-}
-
 }  // namespace tensor_fusion::sim::cuda

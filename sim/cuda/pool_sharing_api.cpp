@@ -43,7 +43,7 @@ TF_API(cuMemPoolExportToShareableHandle,
     return CUDA_ERROR_INVALID_VALUE;
   const int fd = ::memfd_create("cuda-pool", MFD_CLOEXEC);
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  const PoolFile file{kPoolMagic, pool->device().engine.id, pool->name(), pool->properties()};
+  const PoolFile file{kPoolMagic, pool->device()->engine.id, pool->name(), pool->properties()};
   if (::pwrite(fd, &file, sizeof file, 0) != static_cast<ssize_t>(sizeof file)) {
     ::close(fd);
     return CUDA_ERROR_OPERATING_SYSTEM;
@@ -65,7 +65,7 @@ TF_API(cuMemPoolImportFromShareableHandle,
     if (each->engine.id == file.engine) device = each.get();
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   file.properties.location.id = device->ordinal;
-  auto pool = std::make_shared<Pool>(*device, file.properties);
+  auto pool = std::make_shared<Pool>(device, file.properties);
   pool->imported = file.name;
   pool->handle_value = pools().insert(pool);
   *out = pool->handle();
