@@ -1,0 +1,208 @@
+// The gate: streams, events, contexts and threads that come, go, are in capture or belong to others.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "guest/limiter/core/durations.h"
+#include "guest/limiter/core/gate_fixture.h"
+#include "guest/limiter/core/timeline.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+TEST_F(Gate, charges_what_a_thread_launched_that_ended_without_a_sync) {
+  teach(0xf0, 100'000);
+  teach(0xf0, 100'000);
+  const std::uint64_t launches = claimed().launches;
+  std::thread([&] {
+    t_current.context = kContext;
+    for (int i = 0; i < 3; ++i) launch(0xf0, 100'000);
+  }).join();
+  ASSERT_LT(claimed().launches.load(), launches + 3) << "it had no lease";
+  const std::uint64_t end = os::monotonic_ns() + 2'000 * kMs;
+  while (claimed().launches.load() < launches + 3 && os::monotonic_ns() < end) sync();
+  EXPECT_EQ(claimed().launches.load(), launches + 3);
+  sync();
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load()) << "its lease is still open";
+  EXPECT_EQ(claimed().streams.load(), 0u);
+}
+
+TEST_F(Gate, waits_for_no_thread_that_a_fork_left_behind) {
+  // A fork while another thread is in the gate: its lock comes along, the thread does not.
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    t_current.context = kContext;
+    while (!stop.load()) gate::after_sync(device_, nullptr, true, false);
+  });
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(5);
+      gate::forked();
+      gate::before_sync(device_, nullptr, true, false);
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0) << "after " << i;
+  }
+  stop = true;
+  busy.join();
+}
+
+TEST_F(Gate, marks_a_stream_of_another_context_than_the_current_one) {
+  const auto stream = reinterpret_cast<CUstream>(0x9000);
+  FakeGpu::get().stream_context[stream] = 0xd0;
+  const std::uint64_t before = measured();
+  for (int i = 0; i < 12; ++i) {
+    launch(0xf7, 300'000, stream);
+    sync(stream);
+  }
+  EXPECT_NEAR(static_cast<double>(measured() - before), 12 * 300e3, 0.5e6);
+  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(0xd0));
+  EXPECT_EQ(claimed().streams.load(), 0u);
+}
+
+TEST_F(Gate, holds_no_work_of_streams_it_cannot_follow_to_be_outstanding_for_ever) {
+  teach(0xf0, 200'000);
+  for (std::uintptr_t i = 0; i < 2 * Timeline::kStreams; ++i)
+    launch(0xf0, 200'000, reinterpret_cast<CUstream>(0x10000 + 0x100 * i));
+  for (std::uintptr_t i = 0; i < 2 * Timeline::kStreams; ++i)
+    gate::stream_destroyed(device_, reinterpret_cast<CUstream>(0x10000 + 0x100 * i));
+  sync();
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load());
+}
+
+TEST_F(Gate, never_holds_a_launch_in_capture_and_makes_no_driver_call_then) {
+  teach(0xf0, 10'000);
+  FakeGpu& gpu = FakeGpu::get();
+  gpu.capturing = true;
+  gate::capture_began(nullptr, false);
+  granted().gate = 0;
+  const unsigned records = gpu.records, queries = gpu.queries;
+  const std::uint64_t launched = claimed().launched_ns;
+  for (int i = 0; i < 1000; ++i) {
+    gate::Token token = gate::before_launch(device_, nullptr, {reinterpret_cast<const void*>(0xf0), 1}, false);
+    EXPECT_EQ(token.word[0], 0u);
+  }
+  EXPECT_EQ(gpu.records, records);
+  EXPECT_EQ(gpu.queries, queries);
+  EXPECT_EQ(claimed().launched_ns.load(), launched) << "charged when the graph is launched";
+  gate::capture_ended(nullptr, false);
+}
+
+TEST_F(Gate, forgets_streams_and_contexts_that_are_gone) {
+  const auto stream = reinterpret_cast<CUstream>(0x7000);
+  launch(0xf0, 3 * kMs, stream);
+  gate::stream_destroyed(device_, stream);
+  EXPECT_EQ(claimed().streams.load(), 0u);
+  launch(0xf1, 3 * kMs);
+  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(kContext));
+  EXPECT_EQ(claimed().streams.load(), 0u);
+  EXPECT_EQ(claimed().open_since_ns.load(), 0u);
+}
+
+TEST_F(Gate, charges_a_lease_whose_stream_another_thread_destroyed_and_to_no_other_stream) {
+  const auto stream = reinterpret_cast<CUstream>(0x7000), next = reinterpret_cast<CUstream>(0x7100);
+  teach(0xf0, 20'000);
+  const std::uint64_t launches = claimed().launches;
+  std::atomic<int> turn{0};
+  std::thread thread([&] {
+    t_current.context = kContext;
+    launch(0xf0, 20'000, stream);
+    turn = 1;
+    while (turn.load() != 2) std::this_thread::yield();
+    gate::before_sync(device_, stream, true, false);
+  });
+  while (turn.load() != 1) std::this_thread::yield();
+  ASSERT_EQ(claimed().launches.load(), launches) << "it was on no lease";
+  gate::stream_destroyed(device_, stream);
+  launch(0xf0, 20'000, next);  // the same place in the table
+  ASSERT_EQ(claimed().launches.load(), launches) << "it was on no lease";
+  turn = 2;
+  thread.join();
+  EXPECT_EQ(claimed().launches.load(), launches + 1);
+  EXPECT_EQ(claimed().streams.load(), 0u) << "the other stream's work is on a lease still, and nobody else's is there";
+  EXPECT_NE(claimed().open_since_ns.load(), 0u) << "that lease is open";
+  sync(next);
+  EXPECT_EQ(claimed().launches.load(), launches + 2);
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load());
+}
+
+TEST_F(Gate, leaves_no_queue_behind_that_a_destroyed_stream_had_on_a_lease) {
+  const auto stream = reinterpret_cast<CUstream>(0x7000);
+  teach(0xf0, 20'000);
+  std::atomic<bool> launched{false}, destroyed{false};
+  std::thread thread([&] {
+    t_current.context = kContext;
+    launch(0xf0, 20'000, stream);
+    launched = true;
+    while (!destroyed.load()) std::this_thread::yield();
+    gate::before_sync(device_, stream, true, false);
+  });
+  while (!launched.load()) std::this_thread::yield();
+  gate::stream_destroyed(device_, stream);
+  destroyed = true;
+  thread.join();
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load());
+}
+
+TEST_F(Gate, leaves_no_queue_behind_of_a_context_that_is_destroyed_while_another_works) {
+  const auto stream = reinterpret_cast<CUstream>(0x9000);
+  FakeGpu::get().stream_context[stream] = 0xd0;
+  teach(0xf0, 20'000);
+  launch(0xf0, 20 * kMs);  // works on
+  gate::before_sync(device_, nullptr, true, false);
+  const std::uint64_t outstanding = claimed().launched_ns - claimed().completed_ns;
+  launch(0xf0, 20 * kMs, stream);
+  gate::before_sync(device_, stream, true, false);
+  ASSERT_GT(claimed().launched_ns - claimed().completed_ns, outstanding);
+  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(0xd0));
+  EXPECT_EQ(claimed().launched_ns - claimed().completed_ns, outstanding);
+  sync();
+}
+
+TEST_F(Gate, files_no_event_of_another_context_when_the_streams_own_cannot_be_entered) {
+  const auto stream = reinterpret_cast<CUstream>(0x9000);
+  FakeGpu& gpu = FakeGpu::get();
+  gpu.stream_context[stream] = 0xd0;
+  g_driver.cuCtxPushCurrent_v2 = [](CUcontext) { return CUDA_ERROR_INVALID_CONTEXT; };
+  for (int i = 0; i < 3; ++i) {
+    launch(0xf7, 300'000, stream);
+    sync(stream);
+  }
+  g_driver.cuCtxPushCurrent_v2 = push_context;
+  const std::uint64_t before = measured();
+  for (int i = 0; i < 12; ++i) {
+    launch(0xf7, 300'000, stream);
+    sync(stream);
+  }
+  EXPECT_GT(measured() - before, 11 * 300'000u) << "its events are of its own context";
+}
+
+TEST_F(Gate, asks_nothing_of_a_new_stream_while_another_is_in_capture) {
+  teach(0xf0, 10'000);
+  static std::atomic<unsigned> asked{0};
+  asked = 0;
+  g_driver.cuStreamGetCtx = [](CUstream of, CUcontext* context) {
+    ++asked;
+    return stream_context(of, context);
+  };
+  gate::capture_began(reinterpret_cast<CUstream>(0x6000), false);
+  const std::uint64_t launches = claimed().launches;
+  for (int i = 0; i < 5; ++i) launch(0xf0, 10'000, reinterpret_cast<CUstream>(0x8000));
+  EXPECT_EQ(asked.load(), 0u);
+  EXPECT_EQ(claimed().launches.load(), launches + 5) << "counted all the same";
+  gate::capture_ended(reinterpret_cast<CUstream>(0x6000), false);
+  launch(0xf0, 10'000, reinterpret_cast<CUstream>(0x8000));
+  EXPECT_EQ(asked.load(), 1u);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::guest::limiter
