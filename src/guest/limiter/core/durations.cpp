@@ -59,6 +59,7 @@ Duration& Durations::find_or_add(std::uint64_t key, std::uint32_t guess_ns) {
     row.estimated_ns.store(guess_ns, kRelaxed);
     row.samples.store(0, kRelaxed);
     row.launched.store(0, kRelaxed);
+    row.family.store(0, kRelaxed);
     row.next_sample_ns.store(0, kRelaxed);
     row.alone_ns.store(0, kRelaxed);
     if (row.key.compare_exchange_strong(found, key, std::memory_order_acq_rel)) {
@@ -77,6 +78,7 @@ Duration& Durations::find_or_add(std::uint64_t key, std::uint32_t guess_ns) {
   oldest->samples.store(0, kRelaxed);
   oldest->estimated_ns.store(guess_ns, kRelaxed);
   oldest->launched.store(0, kRelaxed);
+  oldest->family.store(0, kRelaxed);
   oldest->next_sample_ns.store(0, kRelaxed);
   oldest->alone_ns.store(0, kRelaxed);
   oldest->key.store(key, std::memory_order_release);

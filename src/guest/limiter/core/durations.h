@@ -21,7 +21,8 @@ struct Duration {
   std::atomic<std::uint64_t> next_sample_ns;  // measure again at the first chance after this
   std::atomic<std::uint64_t> alone_ns;        // when a measurement was last not disturbed by others
   std::atomic<std::uint32_t> launched;        // let through before the first measurement came in
-  std::uint32_t unused = 0;
+  std::atomic<std::uint32_t> family;          // who may vouch for it (core/family.h), 0 = nobody
+  std::atomic<std::uint32_t> blocks;          // of its grid, for the family
 
   static constexpr std::uint32_t kSettled = 8;  // launches measured one by one before sampling starts
   bool settled() const { return samples.load(std::memory_order_relaxed) >= kSettled; }

@@ -4,6 +4,7 @@
 #include "guest/limiter/core/bucket.h"
 #include "guest/limiter/core/driver.h"
 #include "guest/limiter/core/durations.h"
+#include "guest/limiter/core/family.h"
 #include "guest/limiter/core/lease.h"
 #include "guest/limiter/core/mutex.h"
 #include "guest/limiter/core/os.h"
@@ -20,6 +21,7 @@ constexpr std::uint64_t kPollEveryNs = 200'000;
 constexpr std::uint64_t kUnknownWaitNs = 20'000'000;        // for the first measurement of a function
 constexpr std::uint64_t kUnknownPendingNs = 2'000'000'000;  // ... that a marker in flight will tell
 constexpr std::uint32_t kUnknownAtOnce = 4;                 // launches that nobody knows the duration of
+constexpr std::uint32_t kVouchedAtOnce = 12;                // ... but that their family vouches for
 constexpr std::uint64_t kUnknownShortNs = 100'000;          // ... where all of them together seem to take no longer
 constexpr std::uint64_t kUnknownToken = 2;                  // in Token::word[0]
 constexpr std::uint64_t kOverdueNs = 2'000'000;             // work this late may take any time: its end is waited for
@@ -200,7 +202,7 @@ bool in_the_dark(const State& state, const Duration& duration, std::uint64_t beg
   if (state.timeline.overdue(now, kOverdueNs)) return true;
   if (duration.known()) return false;
   const std::uint32_t unknown = state.timeline.unknown();
-  if (unknown == 0) return false;
+  if (unknown == 0 || (unknown < kVouchedAtOnce && g_families.vouch_for(duration))) return false;
   if (state.unknown_ns != 0 && unknown < kUnknownAtOnce && (unknown + 1) * state.unknown_ns <= kUnknownShortNs)
     return false;
   return state.timeline.any_pending() || now < began + kUnknownWaitNs;
@@ -237,7 +239,8 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
   if (in_the_dark(state, duration, began, now)) return {false, false, look_again_in(began, now)};
   // One at a time until the first has told what it costs; if a marker is to tell, it is waited for.
   const std::uint64_t unknown_wait = pending ? kUnknownPendingNs : kUnknownWaitNs;
-  if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + unknown_wait)
+  if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + unknown_wait &&
+      !g_families.vouch_for(duration))
     return {false, false, 200'000};
   const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
   if (ahead < window || (record != nullptr && record->count == 0 && record->unmarked_ns == 0)) return {true, false, 0};
@@ -370,8 +373,8 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   return token;
 }
 
-[[gnu::noinline]] Token slow_launch(Device& device, CUstream stream, std::uint64_t key, bool own) {
-  return slow(device, stream, g_durations.find_or_add(key, kFirstGuessNs), own, false);
+[[gnu::noinline]] Token slow_launch(Device& device, CUstream stream, LaunchKey key, std::uint64_t mixed, bool own) {
+  return slow(device, stream, g_families.duration_of(key.function, key.shape, mixed), own, false);
 }
 
 constexpr std::uint64_t kGraphShape = ~0ull;
@@ -396,7 +399,7 @@ Token before_launch(Device& device, CUstream stream, LaunchKey key, bool own) {
       return {&device, stream, {}, own};
     }
   }
-  return slow_launch(device, stream, mixed, own);
+  return slow_launch(device, stream, key, mixed, own);
 }
 
 void after_launch(Token& token, CUresult result) {
@@ -509,6 +512,7 @@ void forked() {
     state.waiting = 0;
   }
   g_durations.clear();
+  g_families.clear();
 }
 
 }  // namespace tensor_fusion::guest::limiter::gate

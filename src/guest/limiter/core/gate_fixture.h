@@ -63,8 +63,9 @@ class Gate : public ::testing::Test {
   const contract::ClaimProcessDevice& claimed() const { return claim_->processes[0].devices[0]; }
 
   // What the hooks do around one launch.
-  void launch(std::uintptr_t function, std::uint64_t ns, CUstream stream = nullptr) {
-    gate::Token token = gate::before_launch(device_, stream, {reinterpret_cast<const void*>(function), 1}, false);
+  void launch(std::uintptr_t function, std::uint64_t ns, CUstream stream = nullptr, std::uint64_t blocks = 0) {
+    const gate::LaunchKey key{reinterpret_cast<const void*>(function), blocks * 2048 + 1};
+    gate::Token token = gate::before_launch(device_, stream, key, false);
     FakeGpu::get().run(plain(stream), ns);
     if (token.word[0] != 0) gate::after_launch(token, CUDA_SUCCESS);
   }

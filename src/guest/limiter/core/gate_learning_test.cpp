@@ -88,6 +88,31 @@ TEST_F(Gate, waits_for_work_that_takes_far_longer_than_it_used_to) {
   sync();
 }
 
+TEST_F(Gate, lets_new_grids_through_together_once_their_family_has_kept_its_word) {
+  teach(0xf8, 20'000);  // what runs first may run beside another's tail
+  for (std::uint64_t blocks = 1024; blocks < 1056; ++blocks) launch(0xf0, blocks * 200, nullptr, blocks), sync();
+  const std::uint64_t held = claimed().held_launches, before = claimed().launched_ns;
+  for (std::uint64_t blocks = 1200; blocks < 1206; ++blocks) launch(0xf0, blocks * 200, nullptr, blocks);
+  EXPECT_EQ(claimed().held_launches.load(), held);
+  EXPECT_NEAR(static_cast<double>(claimed().launched_ns - before), 6 * 1203 * 200, 0.3e6) << "and charged by its word";
+  sync();
+}
+
+TEST_F(Gate, lets_no_new_grid_of_a_function_buy_more_than_one_round_of_passes) {
+  teach(0xf8, 20'000);
+  for (std::uint64_t blocks = 1024; blocks < 1056; ++blocks) launch(0xf0, 20'000, nullptr, blocks), sync();
+  // It vouches for a few, which betray it, and then for no more.
+  const std::uint64_t from = os::monotonic_ns();
+  for (std::uint64_t blocks = 1100; blocks < 1130; ++blocks) launch(0xf0, 10 * kMs, nullptr, blocks);
+  EXPECT_GE(since_ms(from), 10.0 * (30 - 12 - 1));
+  sync();
+  for (std::uint64_t blocks = 1130; blocks < 1134; ++blocks) launch(0xf0, 20'000, nullptr, blocks), sync();
+  const std::uint64_t again = os::monotonic_ns();
+  for (std::uint64_t blocks = 1200; blocks < 1210; ++blocks) launch(0xf0, 10 * kMs, nullptr, blocks);
+  EXPECT_GE(since_ms(again), 80.0) << "twice as many must have kept its word";
+  sync();
+}
+
 TEST_F(Gate, forgets_what_is_unknown_when_the_launch_fails) {
   for (std::uintptr_t i = 0; i < 8; ++i) {
     gate::Token token =

@@ -1,6 +1,7 @@
 #include "guest/limiter/core/timeline.h"
 
 #include "guest/limiter/core/driver.h"
+#include "guest/limiter/core/family.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
@@ -349,6 +350,7 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
                          : alone.too_short                                 ? Measured::wanting
                                                                            : Measured::disturbed;
     // While nobody keeps the device to one tenant, clocks tell what the others do: what was learned stands.
+    if (alone.decided) g_families.learn(*marker.only, wall / marker.launches, how);
     if (alone.decided || !marker.only->known()) marker.only->learn(wall / marker.launches, how, now);
   }
 }
