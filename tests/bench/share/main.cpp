@@ -135,6 +135,11 @@ int run(Bench& bench) {
   if (decode >= 0) verdict.at_most("decode step, p99 in bars", decode, 1);
   if (bench.wanted("dead")) dead = dead_error(bench);
   if (dead >= 0) verdict.at_most("hypervisor killed, points of any window", dead, 5);
+  for (const Meeting& meeting : meetings()) {
+    if (!bench.wanted("hostile " + meeting.name)) continue;
+    const double kept = kept_percent(bench, meeting);
+    if (kept >= 0) verdict.at_least("hostile: " + meeting.name + ", percent kept", kept, 90);
+  }
   if (bench.only.empty()) compare_all(bench);
   verdict.print();
   std::printf(

@@ -61,6 +61,9 @@ std::vector<Mix> caps(Alone alone) {
       long_launches({"long graphs 30/70", {capped("longgraphs", 30), capped("longgraphs", 70)}},
                     static_cast<double>(kLongGraphNs)),
       {"single 25", {capped("training", 25)}},
+      {"varying shapes 30/70", {capped("varying", 30), capped("training", 70)}},
+      {"varying shapes 70/30", {capped("varying", 70), capped("training", 30)}},
+      {"256 lengths 30/70", {capped("lengths", 30), capped("training", 70)}},
       {"decode 30, training 70", {capped("decode", 30, alone.decode), capped("training", 70)}},
       {"sync 30, training 70", {capped("sync", 30, alone.sync), capped("training", 70)}},
       {"sync 60, training 40", {capped("sync", 60, alone.sync), capped("training", 40)}, longer, "sync above 50"},
@@ -92,6 +95,25 @@ std::vector<Mix> weights() {
   };
 }
 
+std::vector<Meeting> meetings() {
+  const auto unjudged = [](Part part) {
+    part.target = -1;
+    return part;
+  };
+  std::vector<Meeting> all = {{"sync 60", unjudged(capped("sync", 60)), {}, {}},
+                              {"sync of half", weighted("sync", 50, -1), {}, {}},
+                              {"decode of half", weighted("decode", 50, -1), {}, {}}};
+  for (Meeting& meeting : all) {
+    const bool limited = meeting.honest.limit < 100;
+    const auto neighbour = [&](const char* program) {
+      return limited ? unjudged(capped(program, 40)) : weighted(program, 50, -1);
+    };
+    for (const char* program : {"training", "idle"}) meeting.fair.push_back(neighbour(program));
+    for (const char* program : {"scribbler", "claimer", "stopped"}) meeting.hostile.push_back(neighbour(program));
+  }
+  return all;
+}
+
 std::vector<Mix> baseline() {
   return {
       {"training 10/90", {capped("training", 10), capped("training", 90)}},
@@ -104,8 +126,8 @@ std::vector<Mix> baseline() {
 
 std::vector<Mix> confirming_caps(Alone alone) {
   const std::vector<std::string> names = {
-      "training 30/70", "graphs 30, training 70",    "decode 30, training 70",  "sync 30, training 70",
-      "five unequal",   "4 streams 30, training 70", "two GPUs 30/70 and 80/20"};
+      "training 30/70",       "varying shapes 30/70", "graphs 30, training 70",    "decode 30, training 70",
+      "sync 30, training 70", "five unequal",         "4 streams 30, training 70", "two GPUs 30/70 and 80/20"};
   std::vector<Mix> mixes = caps(alone);
   std::erase_if(mixes, [&](const Mix& mix) { return std::find(names.begin(), names.end(), mix.name) == names.end(); });
   return mixes;

@@ -42,6 +42,13 @@ Part weighted(std::string program, double request, double target, unsigned proce
 std::vector<Mix> caps(Alone alone);
 std::vector<Mix> many_devices();  // caps on four: from there on the share loop wakes late to find more that is due
 std::vector<Mix> weights();
+// One that needs the device again and again, beside each of those it may meet: the first is honest, the others are not.
+struct Meeting {
+  std::string name;
+  Part honest;
+  std::vector<Part> fair, hostile;
+};
+std::vector<Meeting> meetings();
 std::vector<Mix> baseline();  // few, for comparisons
 // Run by the real hypervisor, too.
 std::vector<Mix> confirming_caps(Alone alone);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace tensor_fusion::bench::share {
 namespace {
@@ -117,6 +118,28 @@ double dead_error(Bench& bench) {
   std::printf("; %u without progress\n", still);
   bench.verdict.at_most("hypervisor killed, windows of a tenant without progress", still, 0);
   return error;
+}
+
+double kept_percent(Bench& bench, const Meeting& meeting) {
+  double fair = 100, worst = 100;
+  const unsigned windows = std::exchange(bench.windows, std::min(bench.windows, 3u));
+  for (const auto* neighbours : {&meeting.fair, &meeting.hostile}) {
+    for (const Part& neighbour : *neighbours) {
+      const Row row =
+          bench.run({meeting.name + ", " + neighbour.program, {meeting.honest, neighbour}}, kMachine, Limiter::ours);
+      if (!row.ran) {
+        bench.windows = windows;
+        return -1;
+      }
+      double& least = neighbours == &meeting.fair ? fair : worst;
+      least = std::min(least, row.shares[0]);
+    }
+  }
+  bench.windows = windows;
+  const double kept = fair > 0 ? worst / fair * 100 : -1;
+  std::printf("%s: %.1f beside a hostile neighbour, %.1f beside a fair one: kept %.0f%%\n", meeting.name.c_str(), worst,
+              fair, kept);
+  return kept;
 }
 
 }  // namespace tensor_fusion::bench::share

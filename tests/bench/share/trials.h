@@ -1,6 +1,7 @@
 #pragma once
 // What is measured once and is no share of a mix: lending, giving back, what the gate costs, a decode tenant's steps,
-// and a hypervisor that is killed. Each prints a line and answers with its figure, -1 when it did not run.
+// a hypervisor that is killed, and what hostile neighbours cost. Each prints a line and answers with its figure, -1
+// when it did not run.
 #include "tests/bench/share/measure.h"
 
 namespace tensor_fusion::bench::share {
@@ -10,5 +11,7 @@ double return_ms(Bench& bench);                                // longest time u
 double throughput_percent(Bench& bench, const char* program);  // of no limiter
 double decode_p99_ratio(Bench& bench);                         // to own step + 2 slices + 1 ms
 double dead_error(Bench& bench);                               // points off in any window, with the hypervisor killed
+// What an honest tenant has beside the worst of its hostile neighbours, percent of what it has beside the fair ones.
+double kept_percent(Bench& bench, const Meeting& meeting);
 
 }  // namespace tensor_fusion::bench::share

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "contract/cuda.h"
+#include "tests/bench/share/hostile.h"
 #include "tests/bench/share/report.h"
 
 namespace tensor_fusion::bench::share {
@@ -136,10 +137,12 @@ class Worker {
 
   // `key` makes kernels that are told apart, by their grid. `width`: the part of the device one fills.
   void launch(std::uint64_t ns, unsigned key, unsigned stream = 0, double width = 1) {
+    launch_grid(busy_, ns, static_cast<unsigned>(132 * 8 * width) - key, stream);
+  }
+  void launch_grid(CUfunction function, std::uint64_t ns, unsigned blocks, unsigned stream) {
     void* arguments[] = {&ns};
-    const unsigned blocks = static_cast<unsigned>(132 * 8 * width) - key;
     feedback_.launch(blocks);
-    good(api_.cuLaunchKernel(busy_, blocks, 1, 1, 256, 1, 1, 0, streams_[stream], arguments, nullptr),
+    good(api_.cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, streams_[stream], arguments, nullptr),
          "cuLaunchKernel");
     ++pending_;
     pending_ns_ += ns;
@@ -167,6 +170,28 @@ class Worker {
         const unsigned key = i % 16;
         const double mean = 50e3 * std::pow(40.0, key / 15.0);
         launch(static_cast<std::uint64_t>(mean * noise(0.05)), key, i % streams, width);
+      }
+      sync();
+      rest(300'000);
+    }
+  }
+  // Sequences of another length every time: functions as in training, whose grids and durations follow the length. Of
+  // `lengths`, one for each step; 0: any, another for every launch.
+  [[noreturn]] void varying(unsigned lengths) {
+    constexpr unsigned kShortest = 1024, kLongest = 4096, kFunctions = 16;
+    CUfunction functions[kFunctions] = {};
+    for (CUfunction& function : functions) {
+      CUmodule module = nullptr;
+      good(api_.cuModuleLoadData(&module, kModule), "cuModuleLoadData");
+      good(api_.cuModuleGetFunction(&function, module, "tensor_fusion_busy"), "cuModuleGetFunction");
+    }
+    for (;;) {
+      const unsigned step = lengths == 0 ? 0 : kShortest + any(lengths) * (kLongest - kShortest) / lengths;
+      for (unsigned i = 0; i < 200; ++i) {
+        const unsigned length = lengths == 0 ? kShortest + any(kLongest - kShortest) : step;
+        const double longest = 200e3 * std::pow(10.0, (i % kFunctions) / (kFunctions - 1.0));
+        launch_grid(functions[i % kFunctions], static_cast<std::uint64_t>(longest * noise(0.05) * length / kLongest),
+                    length, 0);
       }
       sync();
       rest(300'000);
@@ -227,6 +252,8 @@ class Worker {
     report_.ready = 2;
     if (program == "training") training(200, 1, 1);
     if (program == "streams4") training(200, 4, 0.5);
+    if (program == "varying") varying(0);
+    if (program == "lengths") varying(256);
     if (program == "decode") decode(60, 150'000);
     if (program == "chat") decode(60, 1'000'000);
     if (program == "batch") batch();
@@ -234,6 +261,8 @@ class Worker {
     if (program == "longgraphs") graphs(kLongGraphNs, 32, 10);
     if (program == "sync") sync_each();
     if (program == "owner") owner();
+    if (program == "scribbler") scribble();
+    if (program == "claimer") claim_a_queue();
     if (program == "idle")
       for (;;) ::pause();
     std::fprintf(stderr, "no program '%.*s'\n", static_cast<int>(program.size()), program.data());
@@ -247,6 +276,7 @@ class Worker {
     std::fprintf(stderr, "worker: %s answered %d\n", call, static_cast<int>(result));
     std::_Exit(3);
   }
+  unsigned any(unsigned below) { return static_cast<unsigned>(random_() % below); }
   double noise(double part) { return 1 + part * (static_cast<double>(random_() % 2001) / 1000 - 1); }
 
   Api& api_;
@@ -261,6 +291,13 @@ class Worker {
 }  // namespace
 
 int work(const char* program, int device, const char* path) {
+  if (std::strcmp(program, "stopped") == 0) {
+    const pid_t child = ::fork();
+    if (child < 0) return 4;
+    if (child > 0) keep_stopping(child);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    program = "training";
+  }
   const int file = ::open(path, O_RDWR | O_CLOEXEC);
   void* page = file < 0 ? MAP_FAILED : ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (page == MAP_FAILED) return 4;
