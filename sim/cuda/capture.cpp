@@ -58,6 +58,21 @@ CUgraphNodeType type_of(const Command& command) {
       command);
 }
 
+// How a captured launch follows the kernels in front of it.
+CUgraphEdgeData edge_of(const Command& command) {
+  CUgraphEdgeData edge{};
+  const auto* kernel = std::get_if<std::shared_ptr<const KernelCommand>>(&command);
+  if (kernel == nullptr) return edge;
+  for (const auto& attribute : (*kernel)->attributes) {
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+        attribute.value.programmaticStreamSerializationAllowed == 0)
+      continue;
+    edge.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    edge.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+  }
+  return edge;
+}
+
 void join(Capture& capture, const std::shared_ptr<Capture>& owner, Stream& stream,
           std::vector<std::shared_ptr<GraphNode>> after) {
   capture.parts.push_back({stream.weak_from_this(), std::move(after), true});
@@ -151,7 +166,11 @@ CUresult capture_command(Stream& stream, Command command) {
   std::vector<GraphNode*> after;
   for (const auto& node : part.after) after.push_back(node.get());
   const CUgraphNodeType type = type_of(command);
-  part.after = {capture->graph->add(type, std::move(command), after)};
+  const CUgraphEdgeData edge = edge_of(command);
+  const auto node = capture->graph->add(type, std::move(command), {});
+  for (GraphNode* earlier : after)
+    (void)capture->graph->connect(*earlier, *node, can_connect(earlier->type, type, edge) ? edge : CUgraphEdgeData{});
+  part.after = {node};
   return CUDA_SUCCESS;
 }
 

@@ -57,23 +57,51 @@ std::shared_ptr<GraphNode> Graph::add(CUgraphNodeType type, Command command, con
   return node;
 }
 
-CUresult Graph::connect(GraphNode& from, GraphNode& to) {
-  if (&from == &to || std::find(to.after.begin(), to.after.end(), &from) != to.after.end())
+CUgraphEdgeData GraphNode::edge(const GraphNode& earlier) const {
+  const auto found = edges.find(&earlier);
+  return found != edges.end() ? found->second : CUgraphEdgeData{};
+}
+
+bool can_connect(CUgraphNodeType from, CUgraphNodeType to, const CUgraphEdgeData& edge) {
+  if (is_plain(edge)) return true;
+  if (from != CU_GRAPH_NODE_TYPE_KERNEL || edge.to_port != 0) return false;
+  switch (edge.from_port) {
+    case CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC:
+      return edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && to == CU_GRAPH_NODE_TYPE_KERNEL;
+    case CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER:
+      return edge.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT ||
+             (edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && to == CU_GRAPH_NODE_TYPE_KERNEL);
+    default:
+      return false;
+  }
+}
+
+CUresult Graph::connect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& edge) {
+  if (&from == &to || std::find(to.after.begin(), to.after.end(), &from) != to.after.end() ||
+      !can_connect(from.type, to.type, edge))
     return CUDA_ERROR_INVALID_VALUE;
   to.after.push_back(&from);
+  if (!is_plain(edge)) to.edges[&from] = edge;
   from.before.push_back(&to);
   return CUDA_SUCCESS;
 }
 
-CUresult Graph::disconnect(GraphNode& from, GraphNode& to) {
-  if (std::erase(to.after, &from) == 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult Graph::disconnect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& edge) {
+  const CUgraphEdgeData present = to.edge(from);
+  if (present.from_port != edge.from_port || present.to_port != edge.to_port || present.type != edge.type ||
+      std::erase(to.after, &from) == 0)
+    return CUDA_ERROR_INVALID_VALUE;
   std::erase(from.before, &to);
+  to.edges.erase(&from);
   return CUDA_SUCCESS;
 }
 
 void Graph::erase(GraphNode& node) {
   for (GraphNode* earlier : node.after) std::erase(earlier->before, &node);
-  for (GraphNode* later : node.before) std::erase(later->after, &node);
+  for (GraphNode* later : node.before) {
+    std::erase(later->after, &node);
+    later->edges.erase(&node);
+  }
   graph_nodes().remove(node.handle_value);
   std::erase_if(nodes_, [&](const auto& each) { return each.get() == &node; });
 }
@@ -100,7 +128,8 @@ std::shared_ptr<Graph> Graph::clone() const {
     twin[node.get()] = made.get();
   }
   for (const auto& node : nodes_)
-    for (const GraphNode* earlier : node->after) (void)copy->connect(*twin[earlier], *twin[node.get()]);
+    for (const GraphNode* earlier : node->after)
+      (void)copy->connect(*twin[earlier], *twin[node.get()], node->edge(*earlier));
   copy->kept_ = kept_;
   return copy;
 }

@@ -22,11 +22,19 @@ struct GraphNode {
   Graph* graph = nullptr;
   std::vector<GraphNode*> after;  // in order of adding
   std::vector<GraphNode*> before;
-  std::uint64_t number = 0;  // in the graph, in order of adding
-  std::uint64_t origin = 0;  // handle of the node it was cloned from, 0 = none
+  std::map<const GraphNode*, CUgraphEdgeData> edges;  // to those of `after` that it may start beside, not only behind
+  std::uint64_t number = 0;                           // in the graph, in order of adding
+  std::uint64_t origin = 0;                           // handle of the node it was cloned from, 0 = none
   std::uint64_t handle_value = 0;
   [[nodiscard]] CUgraphNode handle() const { return as_handle<CUgraphNode>(handle_value); }
+  [[nodiscard]] CUgraphEdgeData edge(const GraphNode& earlier) const;
 };
+
+[[nodiscard]] constexpr bool is_plain(const CUgraphEdgeData& edge) {
+  return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
+}
+// Whether an edge of that kind can be between nodes of these types.
+[[nodiscard]] bool can_connect(CUgraphNodeType from, CUgraphNodeType to, const CUgraphEdgeData& edge);
 
 class Graph : public std::enable_shared_from_this<Graph> {
  public:
@@ -35,8 +43,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
   ~Graph();
 
   std::shared_ptr<GraphNode> add(CUgraphNodeType type, Command command, const std::vector<GraphNode*>& after);
-  CUresult connect(GraphNode& from, GraphNode& to);
-  CUresult disconnect(GraphNode& from, GraphNode& to);
+  CUresult connect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& edge = {});
+  CUresult disconnect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& edge = {});
   void erase(GraphNode& node);
   [[nodiscard]] std::shared_ptr<Graph> clone() const;
   // In an order in which each node comes after all it waits for; empty if there is a cycle.

@@ -84,11 +84,16 @@ CUresult edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeDa
   std::vector<std::pair<GraphNode*, GraphNode*>> all;
   for (const auto& node : graph->nodes())
     for (GraphNode* earlier : node->after) all.emplace_back(earlier, node.get());
+  const auto edge = [&](std::size_t i) {
+    return i < all.size() ? all[i].second->edge(*all[i].first) : CUgraphEdgeData{};
+  };
   if (from != nullptr) {
+    for (std::size_t i = 0; data == nullptr && i < std::min(*count, all.size()); ++i)
+      if (!is_plain(edge(i))) return CUDA_ERROR_LOSSY_QUERY;
     for (std::size_t i = 0; i < *count; ++i) {
       from[i] = i < all.size() ? all[i].first->handle() : nullptr;
       to[i] = i < all.size() ? all[i].second->handle() : nullptr;
-      if (data != nullptr) data[i] = {};
+      if (data != nullptr) data[i] = edge(i);
     }
     *count = std::min(*count, all.size());
   } else {
@@ -101,9 +106,13 @@ CUresult neighbours(const char* symbol, CUgraphNode handle, CUgraphNode* out, CU
                     bool after) {
   GraphNode* node = nullptr;
   TF_TRY(find_node(symbol, handle, node));
-  TF_TRY(list(after ? node->after : node->before, out, count));
-  if (out != nullptr && data != nullptr) std::fill(data, data + *count, CUgraphEdgeData{});
-  return CUDA_SUCCESS;
+  const auto& nodes = after ? node->after : node->before;
+  const auto edge = [&](std::size_t i) { return after ? node->edge(*nodes[i]) : nodes[i]->edge(*node); };
+  for (std::size_t i = 0; out != nullptr && count != nullptr && i < std::min(*count, nodes.size()); ++i) {
+    if (data == nullptr && !is_plain(edge(i))) return CUDA_ERROR_LOSSY_QUERY;
+    if (data != nullptr) data[i] = edge(i);
+  }
+  return list(nodes, out, count);
 }
 
 CUresult change_edges(const char* symbol, CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
@@ -111,14 +120,13 @@ CUresult change_edges(const char* symbol, CUgraph handle, const CUgraphNode* fro
   std::shared_ptr<Graph> graph;
   TF_TRY(find_graph(symbol, handle, graph));
   if (count != 0 && (from == nullptr || to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  for (std::size_t i = 0; data != nullptr && i < count; ++i)
-    if (data[i].from_port != 0 || data[i].to_port != 0 || data[i].type != 0) return CUDA_ERROR_NOT_SUPPORTED;
   for (std::size_t i = 0; i < count; ++i) {
     GraphNode* first = graph_nodes().find(from[i]);
     GraphNode* second = graph_nodes().find(to[i]);
     if (first == nullptr || second == nullptr || first->graph != graph.get() || second->graph != graph.get())
       return CUDA_ERROR_INVALID_VALUE;
-    TF_TRY(add ? graph->connect(*first, *second) : graph->disconnect(*first, *second));
+    const CUgraphEdgeData edge = data != nullptr ? data[i] : CUgraphEdgeData{};
+    TF_TRY(add ? graph->connect(*first, *second, edge) : graph->disconnect(*first, *second, edge));
   }
   return CUDA_SUCCESS;
 }

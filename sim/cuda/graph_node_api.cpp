@@ -69,14 +69,16 @@ CUresult add_any(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, con
   std::shared_ptr<Graph> graph;
   TF_TRY(find_graph("cuGraphAddNode", handle, graph));
   if (out == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  for (std::size_t i = 0; data != nullptr && i < count; ++i)
-    if (data[i].from_port != 0 || data[i].to_port != 0 || data[i].type != 0) return CUDA_ERROR_NOT_SUPPORTED;
   std::vector<GraphNode*> earlier;
   TF_TRY(find_nodes(*graph, after, count, earlier));
+  for (std::size_t i = 0; data != nullptr && i < count; ++i)
+    if (!can_connect(earlier[i]->type, params->type, data[i])) return CUDA_ERROR_INVALID_VALUE;
   Command command;
   TF_TRY(params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? conditional_command(*graph, params->conditional, command)
                                                         : generic_command(params, command));
-  *out = graph->add(params->type, std::move(command), earlier)->handle();
+  const auto node = graph->add(params->type, std::move(command), data == nullptr ? earlier : std::vector<GraphNode*>{});
+  for (std::size_t i = 0; data != nullptr && i < count; ++i) TF_TRY(graph->connect(*earlier[i], *node, data[i]));
+  *out = node->handle();
   return CUDA_SUCCESS;
 }
 

@@ -213,6 +213,17 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle*, CUgraph, CUco
 CUresult cuGraphInstantiateWithParams(CUgraphExec*, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS*);
 CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode*, const CUgraphEdgeData*, std::size_t,
                                      CUstreamCaptureMode);
+CUresult cuGraphAddNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, const CUgraphEdgeData*, std::size_t,
+                           CUgraphNodeParams*);
+CUresult cuGraphAddDependencies_v2(CUgraph, const CUgraphNode*, const CUgraphNode*, const CUgraphEdgeData*,
+                                   std::size_t);
+CUresult cuGraphRemoveDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);
+CUresult cuGraphRemoveDependencies_v2(CUgraph, const CUgraphNode*, const CUgraphNode*, const CUgraphEdgeData*,
+                                      std::size_t);
+CUresult cuGraphGetEdges(CUgraph, CUgraphNode*, CUgraphNode*, std::size_t*);
+CUresult cuGraphGetEdges_v2(CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, std::size_t*);
+CUresult cuGraphNodeGetDependencies(CUgraphNode, CUgraphNode*, std::size_t*);
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, std::size_t*);
 CUresult cuGraphAddEmptyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t);
 CUresult cuGraphAddEventRecordNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUevent);
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode, CUgraph*);
