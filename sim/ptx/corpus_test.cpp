@@ -59,8 +59,10 @@ class Compiler {
   // PTX; empty, and why, when it cannot be made.
   std::string device(const std::string& source, int card, int level, std::string& why) const {
     const auto out = folder_ / (source + ".ptx");
-    std::vector<std::string> command{program_,    "--target=nvptx64-nvidia-cuda", "-march=sm_" + std::to_string(card),
-                                     "-nogpulib", "-O" + std::to_string(level),   "-ffreestanding"};
+    std::vector<std::string> command{
+        program_,        "--target=nvptx64-nvidia-cuda",   "-march=sm_" + std::to_string(card),
+        "-nogpulib",     "-DCARD=" + std::to_string(card), "-O" + std::to_string(level),
+        "-ffreestanding"};
     for (const char* word : {"-Xclang", "-target-feature", "-Xclang"}) command.emplace_back(word);
     command.emplace_back(card >= 90 ? "+ptx83" : card >= 80 ? "+ptx71" : "+ptx63");
     return compile(std::move(command), {"-S"}, source, out, why) ? read_file(out) : std::string();
@@ -164,6 +166,7 @@ TEST_P(Corpus, of_plain_arithmetic_gives_what_the_host_gives) { compare("ordinar
 TEST_P(Corpus, of_memory_and_control_flow_gives_what_the_host_gives) { compare("ordinary_control"); }
 TEST_P(Corpus, of_warps_and_atomics_gives_what_the_host_gives) { compare("ordinary_warp"); }
 TEST_P(Corpus, of_functions_and_rounding_gives_what_the_host_gives) { compare("ordinary_math"); }
+TEST_P(Corpus, of_matrices_gives_what_the_host_gives) { compare("ordinary_matrix"); }
 
 INSTANTIATE_TEST_SUITE_P(of_clang, Corpus, ::testing::Combine(::testing::Values(70, 80, 90), ::testing::Values(0, 2)),
                          [](const auto& which) {

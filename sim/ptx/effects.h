@@ -51,5 +51,9 @@ enum class MmaKind : std::uint8_t {
   f64_k4
 };
 [[nodiscard]] EffectFn mma_effect(MmaKind kind);  // outs = d, ins = a…, b…, c…
+[[nodiscard]] EffectFn integer_mma_effect();      // the same, by WmmaCode in imm
+[[nodiscard]] EffectFn wmma_load_effect();        // a = address, b = stride; imm = WmmaCode; outs
+[[nodiscard]] EffectFn wmma_store_effect();       // the same; ins
+[[nodiscard]] EffectFn wmma_multiply_effect();    // outs = d, ins = a…, b…, c…
 
 }  // namespace tensor_fusion::sim::ptx

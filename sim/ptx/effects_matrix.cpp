@@ -4,28 +4,11 @@
 #include <cmath>
 
 #include "sim/ptx/effects.h"
+#include "sim/ptx/half_bits.h"
 #include "sim/ptx/lane.h"
 
 namespace tensor_fusion::sim::ptx {
 namespace {
-
-float of_half(std::uint32_t h) {
-  const std::uint32_t magnitude = h & 0x7fffU;
-  std::uint32_t b = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F);
-  if (magnitude >= 0x7c00) b |= 0x7f800000U;
-  return std::bit_cast<float>(b | ((h & 0x8000U) << 16));
-}
-
-std::uint32_t to_half(float x) {
-  const auto b = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t magnitude = b & 0x7fffffffU;
-  const std::uint32_t sign = (b >> 16) & 0x8000U;
-  if (magnitude > 0x7f800000U) return 0x7fff;
-  if (magnitude >= 0x477ff000U) return sign | 0x7c00U;
-  if (magnitude < 0x38800000U)
-    return sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U);
-  return sign | ((magnitude + 0xfffU + ((magnitude >> 13) & 1U) - 0x38000000U) >> 13);
-}
 
 struct F16 {
   static constexpr int kPerRegister = 2;

@@ -102,6 +102,8 @@ class Lowerer {
   bool barrier(const Instruction& in, Modifiers& m);
   bool warp(const Instruction& in, Modifiers& m);
   bool mma(const Instruction& in, Modifiers& m);
+  bool integer_mma(const Instruction& in, Modifiers& m);
+  bool wmma(const Instruction& in, Modifiers& m);
   bool memory_space(Modifiers& m, AddressSpace& space, bool& param);
   bool packed_registers(const Operand& operand, std::size_t count, bool out, std::vector<Reg>& regs);
 

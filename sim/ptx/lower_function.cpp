@@ -367,6 +367,8 @@ bool Lowerer::instruction(const Instruction& in) {
       good = warp(in, m);
     else if (base == "mma")
       good = mma(in, m);
+    else if (base == "wmma")
+      good = wmma(in, m);
     else
       good = arithmetic(in, m);
     if (!good) return error.message.empty() ? unsupported(in) : false;

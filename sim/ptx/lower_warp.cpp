@@ -1,4 +1,5 @@
 // Instructions in which lanes of a warp see each other: shuffles, votes, matrix multiplication.
+#include <algorithm>
 #include <array>
 
 #include "sim/ptx/lower.h"
@@ -154,6 +155,9 @@ bool Lowerer::mma(const Instruction& in, Modifiers& m) {
       {"m16n8k32", Type::s32, Type::u8, MmaKind::s32_u8_k32, 4, 4, 2},
       {"m8n8k4", Type::f64, Type::f64, MmaKind::f64_k4, 2, 1, 1},
   };
+  const auto has = [&](std::string_view word) { return std::ranges::find(in.parts, word) != in.parts.end(); };
+  if (has("satfinite") || has("s4") || has("u4") || has("b1") || (has("s8") && has("u8")) || has("m8n8k16"))
+    return integer_mma(in, m);
   m.take("sync");
   m.take("aligned");
   if (!m.take("row") || !m.take("col") || m.types.size() != 4 || !operands(in, 4, 4)) return unsupported(in);
