@@ -16,6 +16,7 @@
 
 #include "base/text.h"
 #include "cli/driver.h"
+#include "node/hypervisor/state_path.h"
 #include "system/fd.h"
 #include "system/file.h"
 #include "system/unix_socket.h"
@@ -79,7 +80,9 @@ Context::Context(Invocation invocation, std::string program) : invocation_(std::
   if (error) self = std::filesystem::absolute(program, error);
   program_folder_ = self.parent_path().string();
   make_simulated_machine_absolute();
+  // Absolute: a hypervisor that is started for it works in another folder.
   state_ = find_state(invocation_.value("state"));
+  if (const auto absolute = std::filesystem::absolute(state_, error); !error) state_ = absolute.string();
 }
 
 view::Style Context::style() const {
@@ -92,6 +95,7 @@ view::Style Context::style() const {
 }
 
 base::Result<node::hypervisor::Client> Context::connect_running() const {
+  if (auto sound = node::hypervisor::check_state_path(state_); !sound) return std::unexpected(sound.error());
   return node::hypervisor::Client::connect(state_);
 }
 

@@ -20,6 +20,7 @@
 #include "cli/program.h"
 #include "cli/slice_view.h"
 #include "contract/grant.h"
+#include "node/hypervisor/state_path.h"
 #include "system/fd.h"
 #include "system/file.h"
 
@@ -171,6 +172,10 @@ Finding examine_shared_memory() {
 }
 
 Finding examine_state(const Context& context) {
+  if (const auto sound = node::hypervisor::check_state_path(context.state()); !sound) {
+    const std::string& message = sound.error().message;
+    return bad("state", message.substr(0, message.rfind(';')), "choose another with --state or TENSOR_FUSION_STATE");
+  }
   std::string folder = context.state();
   while (!folder.empty() && !system::exists(folder)) folder = std::filesystem::path(folder).parent_path().string();
   struct statvfs status{};
@@ -195,6 +200,7 @@ Finding examine_state(const Context& context) {
 void examine_hypervisor(const Context& context, std::vector<Finding>& findings) {
   auto client = context.connect_running();
   if (!client) {
+    if (client.error().code == base::ErrorCode::kUsage) return;  // said of the state directory already
     if (client.error().code == base::ErrorCode::kUnavailable) {
       findings.push_back(good("hypervisor", "none runs; the first `run` starts one"));
     } else {

@@ -17,6 +17,7 @@
 
 #include "base/text.h"
 #include "contract/nvml.h"
+#include "device/provider.h"
 #include "system/clock.h"
 #include "system/fd.h"
 #include "view/table.h"
@@ -63,7 +64,16 @@ std::string first_line(std::string_view said) {
 
 std::expected<void, std::string> check_driver(int deadline_ms) { return ask_apart(start_driver, deadline_ms); }
 
-std::expected<void, std::string> ask_apart(int (*ask)(), int deadline_ms) {
+std::expected<void, std::string> check_provider(const std::string& library, int deadline_ms) {
+  const auto load = [&] {
+    const auto loaded = device::load_provider(library);
+    if (!loaded) std::fprintf(stderr, "%s\n", loaded.error().message.c_str());
+    return loaded ? 0 : 1;
+  };
+  return ask_apart(load, deadline_ms, {"the provider " + library, "ask its vendor", "ask its vendor"});
+}
+
+std::expected<void, std::string> ask_apart(const std::function<int()>& ask, int deadline_ms, const Asked& asked) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
     return std::unexpected(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
@@ -105,12 +115,12 @@ std::expected<void, std::string> ask_apart(int (*ask)(), int deadline_ms) {
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (late) {
-    return std::unexpected(fmt::format("the driver does not answer within {} s; look at dmesg, or restart the machine",
-                                       deadline_ms / 1000));
+    return std::unexpected(
+        fmt::format("{} does not answer within {} s; {}", asked.name, deadline_ms / 1000, asked.hangs));
   }
   if (WIFSIGNALED(status)) {
-    return std::unexpected(fmt::format(
-        "the driver's library crashes when it starts (signal {}); install the driver again", WTERMSIG(status)));
+    return std::unexpected(
+        fmt::format("{} crashes when it is loaded (signal {}); {}", asked.name, WTERMSIG(status), asked.crashes));
   }
   if (WEXITSTATUS(status) == 0) return {};
   return std::unexpected(first_line(said));

@@ -1,6 +1,9 @@
 #include "cli/hypervisor.h"
 
+#include <fmt/format.h>
+
 #include "base/version.h"
+#include "cli/driver.h"
 #include "node/hypervisor/hypervisor.h"
 
 namespace tensor_fusion::cli {
@@ -14,7 +17,8 @@ int stop_running(const Context& context) {
     return context.fail(exit_code_of(base::ErrorCode::kNotFound), "no hypervisor runs on " + context.state());
   }
   if (!client) return context.fail(client.error());
-  if (auto stopped = client->stop(); !stopped) return context.fail(stopped.error());
+  // One that another is stopping at this moment may go without an answer.
+  if (auto stopped = client->stop(); !stopped && context.connect_running()) return context.fail(stopped.error());
   if (context.json()) context.print_json(base::Json::object({{"stopped", true}, {"state", context.state()}}));
   return kExitOk;
 }
@@ -28,6 +32,13 @@ int run_hypervisor(const Context& context) {
   options.accelerator_library = context.invocation().value("accelerator-lib").value_or("");
   options.idle_exit_ms = context.invocation().has("idle-exit") ? kIdleExitMs : 0;
   options.version = base::kVersion;
+  // One that breaks later is a health event, and tried again; one that cannot be loaded at all is a mistake.
+  if (const std::string& library = options.accelerator_library; !library.empty()) {
+    if (const auto sound = check_provider(library); !sound)
+      return context.fail(
+          exit_code_of(base::ErrorCode::kNoDevice),
+          fmt::format("{}; name another with --accelerator-lib, or leave it out for NVIDIA's GPUs", sound.error()));
+  }
   auto hypervisor = node::hypervisor::Hypervisor::make(std::move(options));
   if (!hypervisor) return context.fail(hypervisor.error());
   if (auto ended = (*hypervisor)->run(); !ended) return context.fail(ended.error());

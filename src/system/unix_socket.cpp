@@ -46,6 +46,11 @@ std::uint64_t deadline_after(std::uint64_t timeout_ms) { return monotonic_ns() +
 
 }  // namespace
 
+base::Result<void> check_socket_path(const std::string& path) {
+  if (const auto address = address_of(path); !address) return std::unexpected(address.error());
+  return {};
+}
+
 base::Result<Fd> listen_unix(const std::string& path, unsigned mode) {
   const auto address = address_of(path);
   if (!address) return std::unexpected(address.error());

@@ -21,6 +21,7 @@ struct Peer {
   gid_t gid = 0;
 };
 
+base::Result<void> check_socket_path(const std::string& path);         // short enough
 base::Result<Fd> listen_unix(const std::string& path, unsigned mode);  // replaces a stale socket; non-blocking
 base::Result<Fd> connect_unix(const std::string& path);                // blocking
 std::optional<Peer> peer_of(int fd);

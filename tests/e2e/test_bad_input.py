@@ -235,6 +235,7 @@ def test_a_machine_without_a_driver(machine):
 
 def test_another_machine_than_the_one_in_use(machine):
     machine.hypervisor()
+    assert machine.shown("devices")["devices"], "the machine is made by whoever comes first"
     output, _ = machine.cli("doctor", code=1, environment={"TENSOR_FUSION_SIM": "t4"})
     assert "in use" in output and "TENSOR_FUSION_SIM_DIR" in output
 
@@ -291,12 +292,82 @@ def test_a_state_directory_that_is_full_or_read_only(machine, folder, options, c
         subprocess.run(["umount", "-l", state], check=True)
 
 
-def test_a_state_directory_that_is_none(machine, folder):
-    (folder / "file").write_text("in the way")
-    for state, code in ((folder / "file", 2), (folder / "file/state", None)):
-        _, error = machine.cli("--state", state, "run", "--", "true", code=code)
-        assert str(folder / "file") in error
+# what is made in a folder of its own, the state directory in it, what the answer names
+STATES = [
+    (lambda at: (at / "file").write_text("x"), "file", "/file is not a directory"),
+    (lambda at: (at / "file").write_text("x"), "file/state", "/file is not a directory"),
+    (lambda at: (at / "gone").symlink_to("nowhere"), "gone", "/gone is a link to something"),
+    (lambda at: (at / "gone").symlink_to("nowhere"), "gone/state", "/gone is a link to something"),
+    (lambda at: (at / "loop").symlink_to("loop"), "loop", "leads back to itself"),
+    (lambda at: None, "x" * 200, "too long for a socket"),
+    (lambda at: None, "x" * 300, "too long"),
+    (lambda at: (at / "s/hypervisor.lock").mkdir(parents=True), "s", "hypervisor.lock is in the way"),
+    (lambda at: (at / "s/hypervisor.log").mkdir(parents=True), "s", "hypervisor.log is in the way"),
+    (lambda at: (at / "s/hypervisor.sock").mkdir(parents=True), "s", "hypervisor.sock is in the way"),
+    (lambda at: [(at / "s").mkdir(), (at / "s/records").write_text("x")], "s", "records is not a directory"),
+    (lambda at: [(at / "s").mkdir(), (at / "s/logs").symlink_to("nowhere")], "s", "logs is a link to something"),
+]
+
+
+@pytest.mark.parametrize("make,state,mentioned", STATES, ids=[f"{row[1][:12]}-{row[2][-20:]}" for row in STATES])
+def test_a_state_directory_that_is_none(machine, folder, make, state, mentioned):
+    make(folder)
+    for words in (["run", "--", "true"], ["hypervisor"], ["hypervisor", "--stop"], ["ps"], ["devices"], ["events"],
+                  ["limit", "night", "--vram", "1Gi"], ["kill", "night"], ["logs", "night"], ["top", "--once"]):
+        _, error = machine.cli("--state", folder / state, *words, code=2)
+        assert mentioned in error and "--state" in error, words
         one_clear_sentence(error)
+    assert mentioned in machine.cli("--state", folder / state, "doctor", code=1)[0]
+
+
+def test_a_state_directory_whose_parents_are_not_there_yet_is_made(machine, folder):
+    machine.cli("--state", folder / "one/two/three", "run", "--", "true")
+    machine.cli("--state", folder / "one/two/three", "hypervisor", "--stop")
+
+
+def test_a_state_directory_may_be_named_from_the_present_folder(machine, folder):
+    """The hypervisor that `run` started worked in the root folder, and looked for it there."""
+    done = subprocess.run(machine.program("--state", "here", "run", "--", "true"), env=machine.environment, cwd=folder,
+                          capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "here/hypervisor.sock").is_socket() and not os.path.exists("/here")
+    machine.cli("--state", folder / "here", "hypervisor", "--stop")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_state_directory_that_may_not_be_written(machine, folder):
+    folder.chmod(0o755)
+    (folder / "theirs").mkdir(mode=0o700)
+    (folder / "sim").mkdir()
+    (folder / "sim").chmod(0o777)
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
+        pytest.skip("another user cannot reach the build folder")
+    for state in (folder / "theirs", folder / "theirs/deeper", folder / "new"):
+        for words, code in ((["run", "--", "true"], 115), (["hypervisor"], 15)):
+            done = subprocess.run([*as_nobody, *machine.program("--state", state, *words)], env=machine.environment,
+                                  capture_output=True, text=True, timeout=30)
+            assert done.returncode == code, done.stderr
+            assert "--state" in done.stderr
+            one_clear_sentence(done.stderr)
+
+
+@pytest.mark.parametrize("library,mentioned", [
+    ("/no/such/provider.so", "No such file"),
+    ("/etc", "/etc"),
+    ("/etc/passwd", "/etc/passwd"),
+    (str(BUILD / "sim/libcuda.so.1"), "has no function AccelInit"),
+    (None, "crashes when it is loaded"),
+], ids=["missing", "folder", "text", "other library", "crashes"])
+def test_a_provider_that_is_none(machine, folder, library, mentioned):
+    if library is None:
+        library = folder / "provider.so"
+        (folder / "provider.c").write_text("#include <stdlib.h>\n__attribute__((constructor)) static void begin(void) { abort(); }\n")
+        if subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "provider.c"], capture_output=True).returncode != 0:
+            pytest.skip("there is no cc here")
+    _, error = machine.cli("hypervisor", "--accelerator-lib", library, code=19)
+    assert mentioned in error and "--accelerator-lib" in error
+    one_clear_sentence(error)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")

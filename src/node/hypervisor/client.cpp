@@ -37,6 +37,7 @@ using base::Json;
 }
 
 constexpr std::uint64_t kDevicesMs = 40'000;  // a driver may take its time when it is first opened
+constexpr std::string_view kOurName = "tensor-fusion: ";
 constexpr std::string_view kBegun = "tensor-fusion: starts a hypervisor";
 
 // Where nothing can be written the daemon could not say why it does not start: so this is found out before.
@@ -48,13 +49,15 @@ base::Result<void> begin_log(const std::string& path) {
   return {};
 }
 
-// What was said since the log was begun, its last line.
+// What was said since the log was begun, its last line, without the name it says it under.
 std::string last_line(const std::string& path) {
   const auto content = system::read_file(path);
   if (!content) return "";
   const std::string_view text = base::trim(*content);
-  const std::string_view line = text.substr(text.rfind('\n') + 1);
-  return line == kBegun ? "" : std::string(line);
+  std::string_view line = text.substr(text.rfind('\n') + 1);
+  if (line == kBegun) return "";
+  if (line.starts_with(kOurName)) line.remove_prefix(kOurName.size());
+  return std::string(line);
 }
 
 // A hypervisor ends with the number of its error.

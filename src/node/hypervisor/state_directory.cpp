@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "node/hypervisor/client.h"
 #include "node/hypervisor/protocol.h"
+#include "node/hypervisor/state_path.h"
 #include "system/fd.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -118,6 +119,7 @@ void StateDirectory::prune_logs() const {
 }
 
 base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
+  if (auto sound = check_state_path(path); !sound) return std::unexpected(sound.error());
   const unsigned mode = ::geteuid() == 0 ? 0755 : 0700;
   if (auto made = system::make_directories(path, mode); !made) return std::unexpected(made.error());
   if (auto owned = check_owner(path); !owned) return std::unexpected(owned.error());

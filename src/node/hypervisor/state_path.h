@@ -1,0 +1,13 @@
+#pragma once
+// Whether a path can be a state directory, as far as that is to be seen without changing anything: every command asks
+// this first, so that a wrong path is the same sentence and the same code whoever is given it. Whether it can be
+// written is found out by writing (StateDirectory).
+#include <string>
+
+#include "base/result.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+base::Result<void> check_state_path(const std::string& path);
+
+}  // namespace tensor_fusion::node::hypervisor
