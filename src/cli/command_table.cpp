@@ -39,7 +39,9 @@ constexpr std::array kRunOptions{
     Option{"keep-capabilities", '\0', kFlag, "",
            "leave a program of root the rights to mount, trace and make devices, with which it can undo its limits"},
     Option{"allow-unlimited", '\0', kFlag, "",
-           "run the program even when it cannot be limited (a static or musl binary); it is then only watched"},
+           "run the program, and what it starts, even where the limiter cannot hold it (a static or musl binary); it "
+           "is then "
+           "only watched"},
 };
 constexpr std::array kRunExamples{
     Example{"tensor-fusion run --vram 2Gi --compute 30% -- python train.py",

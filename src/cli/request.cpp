@@ -104,6 +104,7 @@ Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation
   }
   request.command = base::join(invocation.arguments, " ");
   request.detach = invocation.has("detach");
+  request.allow_unlimited = invocation.has("allow-unlimited");
   return request;
 }
 

@@ -1,11 +1,14 @@
 #include "node/hypervisor/meter.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 
 #include "base/id.h"
 #include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/escape.h"
 #include "node/hypervisor/membership.h"
 #include "node/hypervisor/reconcile.h"
 #include "system/clock.h"
@@ -170,7 +173,7 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
     }
     const bool limited = owner && tenants_.live_process(*owner, pid);
     if (!limited)
-      unlimited.push_back({pid, uuid, system::process_command(pid), owner ? owner->record.name : "",
+      unlimited.push_back({pid, stat->start_ticks, uuid, system::process_command(pid), owner ? owner->record.name : "",
                            process.memoryUsedBytes, system::monotonic_ns(), false});
     if (!owner) outside[uuid] += process.memoryUsedBytes;
     if (!owner) continue;
@@ -374,13 +377,30 @@ void Meter::report_unlimited(std::vector<UnlimitedProcess> now) {
       continue;
     }
     process.reported = true;
-    events_.add({.kind = "unlimited",
-                 .tenant = process.tenant,
-                 .device = process.uuid,
-                 .message = "process " + std::to_string(process.pid) + " (" + process.command +
-                            ") uses the GPU without a live limiter"});
+    const bool ended = end_if_escaped(process);
+    events_.add(
+        {.kind = "unlimited",
+         .tenant = process.tenant,
+         .device = process.uuid,
+         .message = "process " + std::to_string(process.pid) + " (" + process.command +
+                    (ended ? ") used the GPU without a live limiter and was ended; run --allow-unlimited lets it"
+                           : ") uses the GPU without a live limiter")});
   }
   unlimited_ = std::move(now);
+}
+
+// A slice that holds all its processes is one with a view of its own; elsewhere a program may take the limiter off
+// without meaning to, and is only watched.
+bool Meter::end_if_escaped(const UnlimitedProcess& process) {
+  Tenant* tenant = process.tenant.empty() ? nullptr : tenants_.find(process.tenant);
+  if (!tenant || tenant->record.mount_namespace == 0 || tenant->record.request.allow_unlimited) return false;
+  const auto pidfd = system::open_pidfd(process.pid);
+  const auto stat = system::process_stat(process.pid);
+  if (!pidfd || !stat || is_shared_server(*stat) || !has_escaped(process.pid)) return false;
+  // Looked at again behind the pidfd: the number may be another process's by now, and its claim may have come.
+  tenants_.scan(*tenant);
+  return system::is_alive(process.pid, process.start_ticks) && in_namespace_of(tenant->record, process.pid) &&
+         !tenants_.live_process(*tenant, process.pid) && system::signal_process(pidfd->get(), SIGKILL);
 }
 
 // Not at the next period: on an idle machine that is as long again as it took to see it.

@@ -20,6 +20,7 @@ namespace tensor_fusion::node::hypervisor {
 
 struct UnlimitedProcess {
   pid_t pid = 0;
+  std::uint64_t start_ticks = 0;
   std::string uuid;
   std::string command;
   std::string tenant;  // it belongs to, empty: none
@@ -66,6 +67,7 @@ class Meter {
   void answer(Tenant& tenant, const Before& before);
   void report_unlimited(std::vector<UnlimitedProcess> now);
   void look_again_when_it_counts();
+  bool end_if_escaped(const UnlimitedProcess& process);
   void measure_shares(std::uint64_t now_ns);
 
   system::Loop& loop_;

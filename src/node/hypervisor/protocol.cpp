@@ -75,6 +75,7 @@ Json to_json(const RunRequest& request) {
   if (!request.qos.empty()) json.set("qos", request.qos);
   if (request.wait_ms > 0) json.set("wait_ms", request.wait_ms);
   if (request.detach) json.set("detach", true);
+  if (request.allow_unlimited) json.set("allow_unlimited", true);
   if (!request.token.empty()) json.set("token", request.token);
   return json;
 }
@@ -91,6 +92,7 @@ base::Result<RunRequest> run_request_from(const Json& json) {
   request.qos = json["qos"].as_string();
   request.wait_ms = json["wait_ms"].as_uint();
   request.detach = json["detach"].as_bool();
+  request.allow_unlimited = json["allow_unlimited"].as_bool();
   request.token = json["token"].as_string().substr(0, kLongestToken);
   return request;
 }

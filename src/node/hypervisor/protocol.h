@@ -26,11 +26,12 @@ struct RunRequest {
   std::optional<base::Compute> compute;          // limit per device
   std::optional<base::Compute> compute_request;  // floor per device
   unsigned gpus = 1;
-  std::string gpu;            // index, UUID or the beginning of one; comma-separated for several
-  std::string qos;            // low, medium (default), high, critical
-  std::uint64_t wait_ms = 0;  // how long to queue when nothing fits now
-  bool detach = false;        // its output is to be kept
-  std::string token;          // the same whenever one run asks again, because its hypervisor ended without an answer
+  std::string gpu;               // index, UUID or the beginning of one; comma-separated for several
+  std::string qos;               // low, medium (default), high, critical
+  std::uint64_t wait_ms = 0;     // how long to queue when nothing fits now
+  bool detach = false;           // its output is to be kept
+  bool allow_unlimited = false;  // processes of it that no limiter watches go on
+  std::string token;             // the same whenever one run asks again, because its hypervisor ended without an answer
 };
 base::Json to_json(const RunRequest& request);
 base::Result<RunRequest> run_request_from(const base::Json& json);
