@@ -1,20 +1,16 @@
 #include "cli/bench.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "base/text.h"
-#include "system/fd.h"
+#include "cli/foster.h"
 #include "system/file.h"
 
 namespace tensor_fusion::cli {
@@ -49,35 +45,29 @@ struct Outcome {
   std::string last_line;
 };
 
+bool write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
 // Passes its output on and keeps the last line.
 base::Result<Outcome> run_one(const Context& context, const std::string& name, const std::string& path) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    return base::fail(base::ErrorCode::kInternal, fmt::format("cannot make a pipe: {}", std::strerror(errno)));
-  const system::Fd reader(ends[0]);
-  system::Fd writer(ends[1]);
-  const pid_t child = ::fork();
-  if (child < 0)
-    return base::fail(base::ErrorCode::kInternal, fmt::format("cannot start a process: {}", std::strerror(errno)));
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would read what it measures
-    ::dup2(writer.get(), STDOUT_FILENO);
-    ::execl(path.c_str(), path.c_str(), nullptr);
-    ::_exit(kExitNotExecutable);
-  }
-  writer.reset();
   std::string output;
-  std::array<char, 4096> part{};
-  for (ssize_t got = 0; (got = ::read(reader.get(), part.data(), part.size())) > 0 || (got < 0 && errno == EINTR);) {
-    if (got <= 0) continue;
-    const std::string_view text(part.data(), static_cast<std::size_t>(got));
-    if (!context.json()) context.print(text);
+  const auto ended = foster(path, [&](std::string_view text) {
     output += text;
+    return context.json() || write_all(text);
+  });
+  if (!ended) return std::unexpected(ended.error());
+  if (ended->told_to_end != 0) {
+    ::signal(ended->told_to_end, SIG_DFL);
+    ::raise(ended->told_to_end);
   }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  Outcome outcome{name, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ""};
+  Outcome outcome{name, ended->exit_code, ""};
   for (const std::string_view line : base::split(output, '\n')) {
     if (line.starts_with("bench ")) outcome.last_line = line;
   }

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -96,6 +97,24 @@ def test_a_command_line_that_is_no_utf8_is_shown_all_the_same(machine):
     finally:
         odd.kill()
         odd.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_bench_that_is_ended_leaves_neither_processes_nor_files(machine, number):
+    for folder in ("bin", "bench"):
+        (machine.folder / folder).mkdir()
+    shutil.copy(BUILD / "bin/tensor-fusion", machine.folder / "bin")
+    script = machine.folder / "bench/memory_bench"
+    script.write_text("#!/bin/bash\ntrap '' INT TERM HUP\nmkdir $TENSOR_FUSION_SCRATCH/deep\n"
+                      "setsid bash -c 'trap \"\" INT TERM HUP; sleep 600 & wait' >/dev/null & echo $! $TENSOR_FUSION_SCRATCH\nwait\n")
+    script.chmod(0o755)
+    bench = machine.start(machine.folder / "bin/tensor-fusion", "bench", "memory")
+    pid, scratch = bench.child.stdout.readline().split()
+    assert os.path.isdir(scratch)
+    bench.child.send_signal(number)
+    assert bench.child.wait(30) == -number
+    assert not os.path.exists(scratch)
+    assert not os.path.exists(f"/proc/{pid}")
 
 
 @pytest.mark.parametrize("status", [0, 1])

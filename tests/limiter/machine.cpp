@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 
@@ -16,8 +17,9 @@ using guest::limiter::testing::Job;
 using guest::limiter::testing::TestSlice;
 
 LimitedMachine::LimitedMachine(std::uint64_t limit_bytes, const std::string& description, unsigned cards) {
-  char name[] = "/dev/shm/tensor-fusion-machine-XXXXXX";
-  if (mkdtemp(name) == nullptr) throw std::runtime_error("cannot make a directory in /dev/shm");
+  const char* scratch = std::getenv("TENSOR_FUSION_SCRATCH");  // where the one who runs us removes what is left
+  std::string name = std::string(scratch != nullptr ? scratch : "/dev/shm") + "/tensor-fusion-machine-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make the directory " + name);
   state_ = name;
   auto machine = sim::device::Machine::attach({state_ + "/sim", description, ""});
   if (!machine) throw std::runtime_error(machine.error().message);

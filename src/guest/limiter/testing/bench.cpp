@@ -16,8 +16,9 @@ BenchDriver::BenchDriver(Which which, const std::string& machine) {
     uuid_ = "GPU-00000000-0000-0000-0000-000000000000";
     return;
   }
-  char name[] = "/dev/shm/tensor-fusion-bench-XXXXXX";
-  if (mkdtemp(name) != nullptr) state_ = name;
+  const char* scratch = std::getenv("TENSOR_FUSION_SCRATCH");  // where the one who runs us removes what is left
+  std::string name = std::string(scratch != nullptr ? scratch : "/dev/shm") + "/tensor-fusion-bench-XXXXXX";
+  if (mkdtemp(name.data()) != nullptr) state_ = name;
   environment_ = {"LD_LIBRARY_PATH=" + simulator, "TENSOR_FUSION_SIM=" + machine, "TENSOR_FUSION_SIM_DIR=" + state_,
                   "HOME=/tmp"};
   uuid_ = run({{kLoad, "uuid"}, environment_}).value("uuid");
