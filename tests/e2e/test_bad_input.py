@@ -292,6 +292,34 @@ def test_a_state_directory_that_is_full_or_read_only(machine, folder, options, c
         subprocess.run(["umount", "-l", state], check=True)
 
 
+def test_a_state_directory_that_is_nearly_full(machine, folder):
+    """A slice's pages are there in full before its program starts: it never ends for a page that found no room."""
+    small = mounted(folder / "mount", "size=10m")
+    try:
+        state = ("--state", small / "state")
+        tenant = machine.start(*machine.program(*state, "run", "--name", "night", "--vram", "1Gi", "--compute", "20%", "--", "cat"))
+        until("the slice runs", lambda: [s["name"] for s in machine.shown(*state, "ps")["slices"]] == ["night"])
+        for words in (["run", "--", "/bin/echo", "started"], ["run", "-d", "--", "/bin/echo", "started"]):
+            output, error = machine.cli(*state, *words, code=116)
+            assert output == "" and "free some space" in error
+            one_clear_sentence(error)
+        with open(small / "filler", "wb", buffering=0) as filler:
+            with pytest.raises(OSError):
+                while filler.write(bytes(4096)):
+                    pass
+        _, error = machine.cli(*state, "limit", "night", "--compute", "50%", code=16)
+        assert "free some space" in error
+        one_clear_sentence(error)
+        assert machine.shown(*state, "ps")["slices"][0]["devices"][0]["compute_limit_percent"] == 20
+        (small / "filler").unlink()
+        machine.cli(*state, "limit", "night", "--compute", "50%")
+        tenant.end()
+        until("its pages are given back", lambda: machine.cli(*state, "run", "--", "/bin/echo", "started", code=None)[0] == "started\n")
+        machine.cli(*state, "hypervisor", "--stop")
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
 # what is made in a folder of its own, the state directory in it, what the answer names
 STATES = [
     (lambda at: (at / "file").write_text("x"), "file", "/file is not a directory"),

@@ -213,6 +213,37 @@ def test_another_user_of_the_machines_hypervisor_keeps_output_too(machine, folde
     until("it has printed", lambda: machine.cli("logs", "theirs")[0] == "65534\n")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_users_of_the_machines_hypervisor_reach_their_own_slices_and_no_others(machine, folder):
+    as_nobody = another_user(machine, folder)
+    as_third = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]
+
+    def done(user, *words, code=0):
+        ended = subprocess.run([*user, *machine.program(*words)], env=machine.environment, capture_output=True, text=True, timeout=30)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return ended.stdout, ended.stderr
+
+    said, _ = done(as_nobody, "run", "-d", "--name", "theirs", "--vram", "1Gi", "--compute", "20%", "--", "sh", "-c", "echo mine; id -u; exec sleep 600")
+    assert said == "theirs\n"
+    until("its output is there", lambda: done(as_nobody, "logs", "theirs")[0] == "mine\n65534\n")
+    until("the slice runs", lambda: [s["state"] for s in slices(machine)] == ["running"])
+    for user in (as_nobody, as_third, []):  # whoever may connect may look
+        assert [s["name"] for s in json.loads(done(user, "ps", "-o", "json")[0])["slices"]] == ["theirs"]
+    for words in (["kill", "theirs"], ["limit", "theirs", "--compute", "50%"], ["logs", "theirs"]):
+        error = done(as_third, *words, code=15)[1]
+        assert "`theirs` belongs to another user" in error and len(error.splitlines()) == 1
+    assert done(as_third, "run", "--name", "theirs", "--", "true", code=113)[0] == ""
+    assert [s["state"] for s in slices(machine)] == ["running"]
+    done(as_nobody, "limit", "theirs", "--compute", "50%")
+    assert slices(machine)[0]["devices"][0]["compute_limit_percent"] == 50
+    assert done([], "logs", "theirs")[0] == "mine\n65534\n", "root may"
+    done(as_nobody, "kill", "theirs")
+    until("it has ended", lambda: not slices(machine))
+    assert done(as_nobody, "logs", "theirs")[0] == "mine\n65534\n", "also afterwards"
+    done(as_third, "logs", "theirs", code=12)
+    done(as_nobody, "hypervisor", "--stop", code=15)
+
+
 def test_a_shell_with_an_empty_environment_stays_in_its_slice(machine):
     machine.hypervisor()
     output, _ = machine.cli("run", "--vram", "1Gi", "--", "env", "-i", "/bin/sh", "-c",
