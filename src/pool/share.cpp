@@ -213,6 +213,8 @@ void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
 
 void Arbiter::dismiss(Tenant& tenant, std::uint64_t now) {
   tenant.admitted = false;
+  // What it may have put on the device before its gate shut.
+  if (tenant.witness.suspects()) tenant.witness.keep(static_cast<double>(window(tenant, true)));
   tenant.early = tenant.claim.blocked == 0 && tenant.busy_end > now && outstanding(tenant, now) <= rules_.handover_ns;
   has_holder_ = false;
   has_draining_ = true;
@@ -244,6 +246,8 @@ std::uint64_t Arbiter::decide(std::uint64_t now) {
   for (Tenant& tenant : tenants_) {
     accrue(tenant, now);
     tenant.conduct.forgive(now);
+    if (tenant.admitted && tenant.witness.suspects() && decided_ != 0)
+      tenant.witness.keep(static_cast<double>(now - std::min(now, decided_)));
     if (tenant.woke) tenant.woke_at = now;
     // Held by its own cap, it does not wake when that has grown.
     if (cap_credit(tenant) <= 0) tenant.woke = false;
@@ -287,7 +291,8 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
     const double held = now > mine.stay_start ? static_cast<double>(now - mine.stay_start) : 0;
     const double used = std::max(mine.service() - mine.stay_service, held);
     const double left = static_cast<double>(quantum(mine)) - used;
-    if (cap_credit(mine) <= 0) {
+    // Of one that was caught every moment counts, so it is kept the device no longer than it says that it wants it.
+    if (cap_credit(mine) <= 0 || (mine.witness.suspects() && capped(mine) && !wants)) {
       dismiss(mine, now);
       return true;
     } else if (pressing != nullptr) {
@@ -367,6 +372,7 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
       for (Tenant& tenant : tenants_) {
         const double credit = cap_credit(tenant);
         const bool waits = tenant.claim.blocked > 0;
+        if (tenant.witness.suspects() && capped(tenant) && !waits) continue;
         if (waits || (capped(tenant) && credit < start)) {
           const double lacking = (waits ? enough : start) - credit;
           if (tenant.terms.limit > 0 && (waits || tenant.last_used > 0)) look(lacking / tenant.terms.limit);
@@ -410,7 +416,9 @@ ShareAccount Arbiter::account(ShareKey key) const {
   result.cap_credit_ns = cap_credit(*tenant);
   result.scale = tenant->scale;
   result.wanting = tenant->claim.blocked > 0 || tenant->claim.streams > 0;
-  result.bypass_suspected = tenant->utilisation_over >= 2;
+  result.bypass_suspected = tenant->witness.convicts();
+  result.suspected = tenant->witness.suspects();
+  result.look_closely = tenant->witness.looks_closely(decided_);
   result.doubt = tenant->conduct.doubt();
   return result;
 }

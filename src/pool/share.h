@@ -6,6 +6,7 @@
 //
 // Pure: no clock, no I/O. Time is an argument (nanoseconds, never decreasing). One thread. Claims are hostile: every
 // number is bounded before it counts, and a tenant that holds the device pays for it whatever it claims.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,6 +16,7 @@
 
 #include "pool/share_conduct.h"
 #include "pool/share_division.h"
+#include "pool/share_witness.h"
 
 namespace tensor_fusion::pool {
 
@@ -100,7 +102,9 @@ struct ShareAccount {
   double scale = 1;
   bool wanting = false;
   bool bypass_suspected = false;
-  unsigned doubt = 0;  // of what it says, by what it made of its stays
+  bool suspected = false;     // ... of late, at least once: what it was kept the device for counts
+  bool look_closely = false;  // NVML should be asked again soon
+  unsigned doubt = 0;         // of what it says, by what it made of its stays
 };
 
 class Arbiter {
@@ -137,7 +141,7 @@ class Arbiter {
     ShareKey key;
     ShareTerms terms;
     ShareClaim claim;
-    // service = measured + scale * (launched - settled) + extra
+    // claimed = measured + scale * (launched - settled)
     double launched = 0, settled = 0, measured = 0, extra = 0;
     double scale = 1;
     double gaps = 0;      // time the device was kept for it, and idle, while others waited
@@ -159,16 +163,14 @@ class Arbiter {
     std::uint64_t woke_at = 0;
     std::vector<Stretch> stretches;  // not yet settled
     std::uint64_t late_until = 0;    // stretches that came too late were charged up to here
-    double utilisation_service = -1;
-    double utilisation_balance = 0;   // seen beyond what was claimed
-    double utilisation_disputed = 0;  // charged for that of late
-    std::uint64_t utilisation_at = 0;
+    ShareWitness witness;
     ShareConduct conduct;
-    double judged = 0;               // `measured` when its claims were last held against the clock
-    unsigned utilisation_over = 0;   // how often, until it has long not been
-    unsigned utilisation_quiet = 0;  // windows since
+    double judged = 0;  // `measured` when its claims were last held against the clock
 
-    double service() const { return measured + scale * (launched - settled) + extra; }
+    double claimed() const { return measured + scale * (launched - settled); }
+    // Of one that was caught the device's time counts, where it is more than it says.
+    double own() const { return witness.suspects() ? std::max(claimed(), witness.kept_until_ns()) : claimed(); }
+    double service() const { return own() + extra; }
     double weight(const ShareRules& rules) const;
     double virtual_time(const ShareRules& rules) const;
   };

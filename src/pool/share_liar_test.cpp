@@ -91,6 +91,40 @@ TEST(ShareLiar, one_that_forges_its_counters_has_no_more_than_its_share_over_tim
   EXPECT_TRUE(arbiter.account(1).bypass_suspected);
 }
 
+// The gate is held to by what a process knows itself; what it tells of that is forged. Returns what it had in the first
+// two seconds, in part of them.
+double forge(Machine& machine, const Program& program, bool alone) {
+  machine.add_tenant(cap(.2), program);
+  if (!alone) machine.add_tenant(cap(.8), training());
+  machine.tenants[0].lie = [](ShareClaim& claim, std::vector<ShareStretch>& stretches, Time now) {
+    claim = {.wanted_since_ns = now, .gap_ns = 0, .blocked = claim.blocked};
+    stretches.clear();
+  };
+  double before = 0, late = 0, first = 0;
+  while (machine.now < 20 * kSecond) {
+    machine.run_until(machine.now + 200 * kMs);
+    const double had = machine.device_ns(0);
+    machine.arbiter.observe_utilisation(1, late, 200 * kMs, machine.now);
+    late = (had - before) / 2e6;
+    before = had;
+    if (machine.now < 2 * kSecond) first = had;
+  }
+  return first / 2e9;
+}
+
+TEST(ShareLiar, one_that_says_it_launched_nothing_has_its_cap_soon_and_then_no_more) {
+  for (const bool alone : {true, false}) {
+    Machine machine;
+    EXPECT_LE(forge(machine, training(), alone), 0.4);
+    EXPECT_NEAR(machine.mean_share(0, 4), 20, 3);
+    for (const double share : machine.shares(0, 4)) EXPECT_NEAR(share, 20, 3) << alone;
+    EXPECT_TRUE(machine.arbiter.account(1).bypass_suspected);
+    Machine longer;
+    EXPECT_LE(forge(longer, batch(), alone), 0.4);
+    EXPECT_LE(longer.mean_share(0), 23) << "of launches longer than the gate lets ahead";
+  }
+}
+
 TEST(ShareLiar, a_long_kernel_that_tells_when_it_has_ended_is_not_charged_twice) {
   Arbiter arbiter;
   arbiter.add(1, cap(.5), kSecond);
@@ -284,6 +318,37 @@ TEST(ShareLiar, honest_tenants_are_never_in_doubt) {
       }
     }
     EXPECT_LE(doubted * 100, looks) << "mix " << &mix - mixes.data();
+  }
+}
+
+// NVML tells a window late, in whole percents, and now and then it is asked late.
+TEST(ShareLiar, honest_tenants_are_never_suspected_however_closely_they_are_looked_at) {
+  const std::vector<std::vector<Part>> mixes = {
+      {{cap(.2), training()}},
+      {{cap(.6), sync_each()}, {cap(.4), training()}},
+      {{weight(.5), sync_each(50 * kUs)}, {weight(.5), decode()}},
+      {{cap(.3), batch()}, {cap(.7), batch()}},
+      {{cap(.25), training(), 4}, {cap(.75), many_streams()}},
+      {{cap(.3), long_launches(1)}, {cap(.7), long_launches(10)}},
+      {{weight(.4), decode(60, 20 * kUs, kMs)}, {weight(.3), graphs()}, {weight(.3), training()}}};
+  for (const auto& mix : mixes) {
+    Machine machine;
+    for (const Part& part : mix) machine.add_tenant(part.terms, part.program, part.processes);
+    std::vector<double> before(mix.size(), 0), late(mix.size(), 0);
+    std::mt19937_64 random(3);
+    Time last = machine.now;
+    while (machine.now < 10 * kSecond) {
+      machine.run_until(machine.now + 200 * kMs + (random() % 8 == 0 ? 150 * kMs : 0));
+      const Time window = machine.now - last;
+      last = machine.now;
+      for (std::size_t i = 0; i < mix.size(); ++i) {
+        const double had = machine.device_ns(i);
+        machine.arbiter.observe_utilisation(i + 1, late[i], window, machine.now);
+        late[i] = std::min(100.0, std::round((had - before[i]) / static_cast<double>(window) * 100));
+        before[i] = had;
+        ASSERT_FALSE(machine.arbiter.account(i + 1).suspected) << "mix " << &mix - mixes.data();
+      }
+    }
   }
 }
 

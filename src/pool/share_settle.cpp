@@ -78,44 +78,14 @@ void Arbiter::settle_at_estimate(Tenant& tenant, double estimated) const {
   tenant.unplaced = std::min(tenant.unplaced + settled * tenant.scale, static_cast<double>(rules_.quantum_ns));
 }
 
-// Never believed to have had less than NVML saw, but for its coarseness: it rounds, lags and counts gaps. Kept as a
-// balance, so that neither a burst seen a window late nor a pause in which nothing is used settles the matter.
 void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t window_ns, std::uint64_t now) {
-  constexpr unsigned kQuietWindows = 60;
   Tenant* found = find(key);
   if (found == nullptr || window_ns == 0 || !(percent >= 0 && percent <= 100)) return;
   Tenant& tenant = *found;
-  if (unlimited(tenant)) {  // its gate stands open and counts nothing
-    tenant.utilisation_service = -1;
-    return;
-  }
-  const double own = tenant.service() - tenant.extra;
-  const double claimed = tenant.utilisation_service < 0 ? -1 : std::max(0.0, own - tenant.utilisation_service);
-  tenant.utilisation_service = std::max(0.0, own);
-  if (claimed < 0) {
-    tenant.utilisation_at = now;
-    return;
-  }
-  // Readings that were late come close together: the same time is not counted twice.
-  const double window = static_cast<double>(std::min(window_ns, now - std::min(now, tenant.utilisation_at)));
-  const double whole = static_cast<double>(window_ns);
-  tenant.utilisation_at = now;
-  const double seen = percent / 100 * window;
-  tenant.utilisation_balance = std::max(-whole, tenant.utilisation_balance + seen - claimed * 1.25 - 0.1 * window);
-  ++tenant.utilisation_quiet;
-  // What was in the dark until it had ended, and was charged by what NVML saw of it, is not charged twice.
-  const double twice = std::clamp(claimed - seen, 0.0, tenant.utilisation_disputed);
-  tenant.extra -= twice;
-  tenant.utilisation_disputed = (tenant.utilisation_disputed - twice) * 0.9;
-  if (tenant.utilisation_balance > 1.5 * whole) {
-    tenant.extra += tenant.utilisation_balance;
-    tenant.utilisation_disputed += tenant.utilisation_balance;
-    tenant.utilisation_balance = 0;
-    tenant.utilisation_quiet = 0;
-    ++tenant.utilisation_over;
-  } else if (tenant.utilisation_quiet >= kQuietWindows) {
-    tenant.utilisation_over = 0;
-  }
+  if (unlimited(tenant)) return tenant.witness.forget();  // its gate stands open and counts nothing
+  const double own = tenant.own();
+  tenant.extra += tenant.witness.observe(tenant.claimed(), own, percent, window_ns, now);
+  tenant.extra += own - tenant.own();  // suspicion comes and goes, what is charged stays
 }
 
 // Up to when every tenant's stretches are in. One that should have ended by its author's word, and did not come, is
