@@ -167,6 +167,7 @@ TEST_P(Corpus, of_memory_and_control_flow_gives_what_the_host_gives) { compare("
 TEST_P(Corpus, of_warps_and_atomics_gives_what_the_host_gives) { compare("ordinary_warp"); }
 TEST_P(Corpus, of_functions_and_rounding_gives_what_the_host_gives) { compare("ordinary_math"); }
 TEST_P(Corpus, of_matrices_gives_what_the_host_gives) { compare("ordinary_matrix"); }
+TEST_P(Corpus, of_copies_barriers_and_brain_floats_gives_what_the_host_gives) { compare("ordinary_async"); }
 
 INSTANTIATE_TEST_SUITE_P(of_clang, Corpus, ::testing::Combine(::testing::Values(70, 80, 90), ::testing::Values(0, 2)),
                          [](const auto& which) {

@@ -35,6 +35,21 @@ copy_local_effect();  // a = base read, b = base written; imm = from; target = t
 [[nodiscard]] EffectFn copy_async_effect();  // a = shared address, b = global address, c = bytes to read; imm = offsets
 [[nodiscard]] EffectFn load_matrix_effect();  // a = address; outs; imm bit 0 = transposed
 
+enum class Mbarrier : std::uint8_t {
+  init,
+  inval,
+  arrive,
+  drop,
+  expect,
+  arrive_expect,
+  bytes_came,
+  test_state,
+  test_parity
+};
+[[nodiscard]] EffectFn
+mbarrier_effect();  // a = address, b = count or state, d = state or predicate; imm: space, action
+[[nodiscard]] EffectFn pending_count_effect();
+
 enum class MmaKind : std::uint8_t {
   f16_f16_k8,
   f16_f16_k16,

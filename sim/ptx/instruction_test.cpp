@@ -216,6 +216,12 @@ TEST(Instruction, integer_conversions_cut_extend_and_saturate) {
   expect<s16, s32>("cvt.s8.s32 %d, %a;", [](s32 a, s32, s32) { return static_cast<std::int8_t>(a); });
 }
 
+TEST(Instruction, addresses_in_a_cluster_of_one_block_are_that_block_s) {
+  expect<u64, u64>("mapa.u64 %d, %a, 0;", [](u64 a, u64, u64) { return a; });
+  expect<u32, u32>("mapa.shared::cluster.u32 %d, %a, 0;", [](u32 a, u32, u32) { return a; });
+  expect<u32, u64>("getctarank.u64 %d, %a;", [](u64, u64, u64) { return 0; });
+}
+
 TEST(Instruction, pairs_of_halves_work_on_both_sides) {
   expect<u32, u32>("mov.b32 {%h0, %h1}, %a;\n mov.b32 %d, {%h1, %h0};",
                    [](u32 a, u32, u32) { return (a >> 16) | (a << 16); });

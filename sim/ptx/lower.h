@@ -91,10 +91,12 @@ class Lowerer {
   bool select(const Instruction& in, Modifiers& m);
   bool move_instruction(const Instruction& in, Modifiers& m);
   bool convert(const Instruction& in, Modifiers& m);
+  bool cluster_address(const Instruction& in, Modifiers& m);
   bool convert_address(const Instruction& in, Modifiers& m);
   bool load_store(const Instruction& in, Modifiers& m, bool store);
   bool atomic(const Instruction& in, Modifiers& m);
   bool async_copy(const Instruction& in, Modifiers& m);
+  bool mbarrier(const Instruction& in, Modifiers& m);
   bool load_matrix(const Instruction& in, Modifiers& m);
   bool branch(const Instruction& in, Modifiers& m);
   bool call(const Instruction& in, Modifiers& m);

@@ -138,6 +138,18 @@ bool Lowerer::convert(const Instruction& in, Modifiers& m) {
   return alu(key, table_.convert, target, a, kNoReg, kNoReg, how());
 }
 
+// A cluster is one block here: every address is in block 0, and block 0's is the address itself.
+bool Lowerer::cluster_address(const Instruction& in, Modifiers& m) {
+  m.take("shared::cluster");
+  const bool maps = in.parts[0] == "mapa";
+  if (m.types.size() != 1 || !operands(in, maps ? 3 : 2, maps ? 3 : 2)) return unsupported(in);
+  const Reg a = maps ? use(in.operands[1], m.type()) : value(0, 4);
+  const Reg d = def(in.operands[0], maps ? m.type() : Type::u32);
+  if (a == kNoReg || d == kNoReg) return false;
+  move(d, a);
+  return true;
+}
+
 bool Lowerer::convert_address(const Instruction& in, Modifiers& m) {
   std::uint64_t window = 0;
   const bool to = m.take("to");

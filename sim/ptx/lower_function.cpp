@@ -342,6 +342,8 @@ bool Lowerer::instruction(const Instruction& in) {
       good = move_instruction(in, m);
     else if (base == "cvt")
       good = convert(in, m);
+    else if (base == "mapa" || base == "getctarank")
+      good = cluster_address(in, m);
     else if (base == "cvta" || base == "isspacep")
       good = convert_address(in, m);
     else if (base == "setp" || base == "set")
@@ -352,6 +354,8 @@ bool Lowerer::instruction(const Instruction& in) {
       good = atomic(in, m);
     else if (base == "cp")
       good = async_copy(in, m);
+    else if (base == "mbarrier")
+      good = mbarrier(in, m);
     else if (base == "ldmatrix")
       good = load_matrix(in, m);
     else if (base == "bra" || base == "brx" || base == "ret" || base == "exit" || base == "trap" || base == "brkpt")

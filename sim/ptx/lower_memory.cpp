@@ -235,6 +235,7 @@ bool Lowerer::atomic(const Instruction& in, Modifiers& m) {
 }
 
 bool Lowerer::async_copy(const Instruction& in, Modifiers& m) {
+  if (std::ranges::find(in.parts, "mbarrier") != in.parts.end()) return mbarrier(in, m);
   if (!m.take("async")) return unsupported(in);
   // Copies are done at once, so there is nothing to commit or to wait for.
   if (m.take("commit_group") || m.take("wait_all")) return operands(in, 0, 0);
