@@ -12,6 +12,7 @@
 #include "sim/cuda/event.h"
 #include "sim/cuda/foreign_memory.h"
 #include "sim/cuda/ipc.h"
+#include "sim/cuda/narrow_memory.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -52,7 +53,8 @@ TF_API(cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr address)) {
   Context* context = nullptr;
   TF_TRY(enter("cuIpcGetMemHandle", {}, context));
   const auto allocation = Driver::get().addresses().find(address);
-  if (out == nullptr || !allocation || allocation->kind != Allocation::Kind::device) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || !allocation || allocation->kind != Allocation::Kind::device || is_narrow(allocation->base))
+    return CUDA_ERROR_INVALID_VALUE;
   const MemoryHandle handle{kMemoryMagic, 0, describe_for_others(*allocation)};
   *out = {};
   std::memcpy(out, &handle, sizeof handle);

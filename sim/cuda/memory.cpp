@@ -5,6 +5,7 @@
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
 #include "sim/cuda/foreign_memory.h"
+#include "sim/cuda/narrow_memory.h"
 
 namespace tensor_fusion::sim::cuda {
 
@@ -58,7 +59,10 @@ void give_back(Allocation& allocation) {
   switch (allocation.kind) {
     case Allocation::Kind::device:
     case Allocation::Kind::managed:
-      allocation.device->release(allocation.base, allocation.size);
+      if (is_narrow(allocation.base))
+        release_narrow(allocation);
+      else
+        allocation.device->release(allocation.base, allocation.size);
       break;
     case Allocation::Kind::host:
       ::munmap(reinterpret_cast<void*>(allocation.base), allocation.extent);

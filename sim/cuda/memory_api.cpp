@@ -172,9 +172,7 @@ TF_API(cuMemHostGetFlags, (unsigned* out, void* address)) {
   return CUDA_SUCCESS;
 }
 
-// --- entry points older than 64-bit device addresses. An address of this driver never fits them: those that would hand
-// one out or take one in are refused (refused_api.cpp); sizes saturate.
-
+// Older than 64-bit sizes: what does not fit is the greatest that does.
 TF_API(cuMemGetInfo, (unsigned* free, unsigned* total)) {
   std::size_t wide_free = 0, wide_total = 0;
   TF_TRY(cuMemGetInfo_v2(&wide_free, &wide_total));

@@ -2,6 +2,7 @@
 // exported and released as others are (vmm_api.cpp).
 #include "sim/cuda/driver.h"
 #include "sim/cuda/multicast.h"
+#include "sim/cuda/narrow_memory.h"
 #include "sim/cuda/vmm.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -98,7 +99,7 @@ TF_API(cuMulticastBindAddr, (CUmemGenericAllocationHandle handle, std::size_t of
     const auto* mapping = static_cast<const Mapping*>(allocation->keeper.get());
     if (mapping->memory->team) return CUDA_ERROR_INVALID_VALUE;
     memory = {mapping->memory, mapping->memory->memory.fd(), mapping->offset + (address - allocation->base), bytes};
-  } else if (allocation->kind == Allocation::Kind::device) {
+  } else if (allocation->kind == Allocation::Kind::device && !is_narrow(address)) {
     const auto* arena = allocation->device->arena();
     memory.fd = arena->fd();
     memory.offset = address - reinterpret_cast<std::uint64_t>(arena->base());

@@ -1,6 +1,7 @@
 // cuPointerGetAttribute and its relatives.
 #include "sim/cuda/device.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/narrow_memory.h"
 #include "sim/cuda/pool.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -42,7 +43,7 @@ CUresult attribute(void* out, CUpointer_attribute name, CUdeviceptr address) {
                            : owner                 ? owner->device().ordinal
                                                    : -2);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return put<unsigned>(out, allocation->kind == Allocation::Kind::device);
+      return put<unsigned>(out, allocation->kind == Allocation::Kind::device && !is_narrow(allocation->base));
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return put(out, allocation->base);

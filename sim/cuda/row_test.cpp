@@ -28,12 +28,7 @@ constexpr std::array kMissing = {
     // notifications, the driver's own log
     "=cuDeviceRegisterAsyncNotification", "=cuDeviceUnregisterAsyncNotification", "cuLogs", "=cuProfilerInitialize",
     // 32-bit device addresses
-    "=cuModuleGetGlobal", "=cuMemAlloc", "=cuMemAllocPitch", "=cuMemFree", "=cuMemGetAddressRange",
-    "=cuMemHostGetDevicePointer", "=cuMemcpyHtoD", "=cuMemcpyDtoH", "=cuMemcpyDtoD", "=cuMemcpyDtoA", "=cuMemcpyAtoD",
-    "=cuMemcpyHtoA", "=cuMemcpyAtoH", "=cuMemcpyAtoA", "=cuMemcpyHtoDAsync", "=cuMemcpyDtoHAsync", "=cuMemcpyHtoAAsync",
-    "=cuMemcpyAtoHAsync", "=cuMemcpyDtoDAsync", "=cuMemcpy2D", "=cuMemcpy2DUnaligned", "=cuMemcpy3D",
-    "=cuMemcpy2DAsync", "=cuMemcpy3DAsync", "=cuMemsetD8", "=cuMemsetD16", "=cuMemsetD32", "=cuMemsetD2D8",
-    "=cuMemsetD2D16", "=cuMemsetD2D32"};
+    "=cuModuleGetGlobal", "=cuMemHostGetDevicePointer"};
 
 bool documented_as_missing(std::string_view symbol) {
   return std::any_of(kMissing.begin(), kMissing.end(), [&](std::string_view each) {
