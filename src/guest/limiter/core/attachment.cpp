@@ -78,7 +78,7 @@ Attachment* register_now() {
     if (sweeper.sweep()) slot = take_slot(claim, pid, start, space);
   }
   if (slot == contract::kMaxProcesses) {
-    say("all slots of the claim page are taken");
+    complain("this slice has as many programs on its GPUs as it can keep account of (512); end one of them");
     return nullptr;
   }
   auto* made = static_cast<Attachment*>(os::map_memory(sizeof(Attachment)));
@@ -128,7 +128,7 @@ Stage resolve_slice() {
       break;
     case SliceState::damaged:
       stage = Stage::damaged;
-      say(g_shared.slice.reason, g_shared.slice.directory.letters);
+      complain(g_shared.slice.reason, g_shared.slice.directory.letters);
       break;
   }
   if (stage == Stage::limited) {

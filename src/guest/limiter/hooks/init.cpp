@@ -12,7 +12,7 @@ TF_ENTRY(cuInit, (unsigned flags)) {
   if (stage == Stage::damaged) return refusal();
   if (attachment() != nullptr) return TF_REAL(cuInit)(flags);
   if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) {
-    say("this slice has been removed");
+    complain("this slice has ended; start the program with tensor-fusion run");
     return refusal();
   }
   resolve_driver();

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "guest/limiter/core/os.h"
+#include "guest/limiter/core/process.h"
 #include "guest/limiter/testing/slice.h"
 
 namespace tensor_fusion::guest::limiter::testing {
@@ -118,6 +120,41 @@ TEST(Doors, stay_shut_when_the_slice_is_damaged) {
   const Outcome outcome = run(probe(slice, {"dlsym", "fill"}));
   EXPECT_EQ(outcome.number("init"), 802u);  // CUDA_ERROR_SYSTEM_NOT_READY: never unlimited
   EXPECT_EQ(outcome.number("count"), 0u);
+}
+
+// Both streams of a program that nobody asked to be told anything.
+std::string said_unasked(const TestSlice& slice) {
+  Job asked = probe(slice, {"dlsym", "fill"});
+  asked.command = {"/bin/sh", "-c", "exec " + kProbe + " dlsym fill 2>&1"};
+  std::erase(asked.environment, "TENSOR_FUSION_LIMITER_LOG=1");
+  return run(asked).out;
+}
+
+TEST(Doors, say_once_why_they_stay_shut) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor();
+  EXPECT_EQ(said_unasked(slice).find("tensor-fusion"), std::string::npos);
+  slice.grant().closed = 1;
+  EXPECT_NE(said_unasked(slice).find("this slice has ended"), std::string::npos);
+  slice.grant().closed = 0;
+  slice.grant().magic = 1;
+  const std::string damaged = said_unasked(slice);
+  EXPECT_NE(damaged.find("the grant page is of another version"), std::string::npos) << damaged;
+  EXPECT_EQ(damaged.find("tensor-fusion limiter"), damaged.rfind("tensor-fusion limiter")) << damaged;
+}
+
+TEST(Doors, stay_shut_for_one_process_more_than_the_slice_keeps_account_of) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  const ProcessStatus self = process_status(os::process_id());
+  for (auto& process : slice.claim().processes) {  // this process lives, so nobody takes what is its
+    process.pid = os::process_id();
+    process.start_ticks = self.start_ticks;
+    process.pid_namespace = os::pid_namespace();
+    process.state = contract::kSlotLive;
+  }
+  const std::string said = said_unasked(slice);
+  EXPECT_NE(said.find("init=802"), std::string::npos) << said;
+  EXPECT_NE(said.find("as many programs on its GPUs as it can keep account of"), std::string::npos) << said;
 }
 
 TEST(Doors, hold_with_deep_binding) {
