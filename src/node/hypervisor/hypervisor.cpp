@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/quantity.h"
 #include "node/hypervisor/claim_view.h"
@@ -203,7 +204,10 @@ struct Hypervisor::State {
 
   void leave_when_idle() {
     const std::uint64_t now = system::monotonic_ns();
-    if (!tenants.empty() || (server && server->connections() > 0) || idle_since_ns == 0) {
+    // Also somebody who came and went between two looks: it may be about to come back for what it asked about.
+    const ConnectionId latest = server ? server->next() : 0;
+    const bool asked = std::exchange(came, latest) != latest;
+    if (!tenants.empty() || (server && server->connections() > 0) || asked || idle_since_ns == 0) {
       idle_since_ns = now;
     } else if (now - idle_since_ns > options.idle_exit_ms * kMs) {
       events.add({.kind = "hypervisor",
@@ -263,6 +267,7 @@ struct Hypervisor::State {
   std::unique_ptr<Server> server;
   std::optional<system::FileIdentity> socket;
   std::uint64_t idle_since_ns = 0;
+  ConnectionId came = 0;  // the next connection's number at the last look
   std::uint64_t measured_ns = 0;
   std::set<std::string> over_limit;  // ids of slices that were far above their memory limit at the last look
   bool events_supported = true;

@@ -351,6 +351,21 @@ TEST(Hypervisor, holds_a_new_limit_until_it_knows_its_devices) {
   EXPECT_TRUE((*base::Json::parse(*line))["ok"].as_bool()) << *line;
 }
 
+// Whoever starts one asks it something and goes; the `run` that this was for comes a moment later.
+TEST(Hypervisor, does_not_leave_while_somebody_comes_and_goes) {
+  TestDaemon daemon;
+  daemon.options.idle_exit_ms = 1000;
+  ASSERT_TRUE(daemon.start());
+  const std::uint64_t end = system::monotonic_ns() + 2'500'000'000;
+  while (system::monotonic_ns() < end) {
+    auto client = Client::connect(daemon.state());
+    ASSERT_TRUE(client && client->version()) << "it has left";
+    client = base::fail(ErrorCode::kUnavailable, "closed");
+    ::usleep(50'000);
+  }
+  EXPECT_TRUE(eventually([&] { return !daemon.alive(); })) << "and then it does";
+}
+
 // `run` says that it has started before it enters its view, and again when it is there.
 TEST(Hypervisor, looks_again_where_a_program_is_when_that_says_so) {
   TestDaemon daemon;

@@ -39,6 +39,7 @@ class Server {
   bool open(ConnectionId connection) const { return connections_.contains(connection); }
   void close(ConnectionId connection);
   std::size_t connections() const { return connections_.size(); }
+  ConnectionId next() const { return next_; }  // what the next one will be called
 
  private:
   struct Connection;
