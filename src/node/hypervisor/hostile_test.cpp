@@ -293,6 +293,21 @@ TEST(Hypervisor, keeps_limits_and_puts_pages_back_that_a_tenant_removes_replaces
   EXPECT_TRUE(daemon.has_event("tampered", "cut short"));
 }
 
+// NVML's word once a second, held against whole seconds, took nine of them.
+TEST(Hypervisor, notices_soon_that_the_driver_contradicts_a_tenants_counters) {
+  TestDaemon daemon;
+  daemon.options.measure_ms = HypervisorOptions{}.measure_ms;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a", kTestGi, 2000)), neighbour(daemon, request("b", kTestGi, 2000));
+  TestProcess process(slice.reply.slice_directory, 100 << 20), honest(neighbour.reply.slice_directory, 100 << 20);
+  ASSERT_TRUE(slice.start(process.pid()) && neighbour.start(honest.pid()));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  daemon.world("process " + std::to_string(process.pid()) + " GPU-0000 " + std::to_string(256 << 20) + " 100\n" +
+               "process " + std::to_string(honest.pid()) + " GPU-0000 " + std::to_string(256 << 20) + " 0\n");
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "does not agree with the driver's"); }, 4000));
+  EXPECT_TRUE(daemon.tenant("b")["tampered"].is_null() || !daemon.tenant("b")["tampered"].as_bool());
+}
+
 TEST(Hypervisor, is_not_flooded_by_a_bell) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "base/id.h"
 #include "node/hypervisor/claim_view.h"
@@ -24,6 +25,8 @@ constexpr std::uint64_t kBetweenSettlesNs = 2'000'000;
 constexpr std::uint64_t kTenantSettleNs = 20'000'000;  // of one tenant, after the first
 constexpr std::uint64_t kSettlesAheadNs = 16 * kTenantSettleNs;
 constexpr double kNever = -1;
+constexpr std::uint64_t kUseWindowNs = 1'000'000'000;  // the driver's word on use stands for at most so much time
+constexpr std::uint64_t kCloselyNs = 200'000'000;      // its samples are a sixth of a second
 
 pid_t pid_of(const ProcessInformation& process) {
   pid_t pid = 0;
@@ -43,7 +46,13 @@ bool is_shared_server(const system::ProcessStat& stat) { return stat.name.starts
 
 Meter::Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants,
              ShareLoop& share, EventRing& events)
-    : loop_(loop), provider_(provider), devices_(devices), tenants_(tenants), share_(share), events_(events) {}
+    : loop_(loop),
+      provider_(provider),
+      devices_(devices),
+      tenants_(tenants),
+      share_(share),
+      events_(events),
+      random_(static_cast<std::minstd_rand::result_type>(system::monotonic_ns())) {}
 
 void Meter::recall_overheads() {
   for (Device& device : devices_.all()) {
@@ -73,7 +82,8 @@ void Meter::begin() {
     // Without an answer everything stays as it was: limits hold, settle requests wait for the provider to come back.
     if (reply) finish(device::ProviderProcess::items<ProcessInformation>(*reply));
     reading_ = false;
-    periodic_ = false;
+    if (std::exchange(periodic_, false)) used_at_ns_ = begun_ns_;
+    if (std::exchange(closely_, false)) look_at_use_in(kCloselyNs);
     std::vector<std::function<void()>> served;
     served.swap(served_);
     for (const auto& done : served) done();
@@ -131,9 +141,23 @@ void Meter::settle(Tenant& tenant) {
 }
 
 void Meter::read_periodically(std::uint64_t now_ns) {
-  periodic_ = true;
   measure_shares(now_ns);
+  read_use();
+  // And once in between: who knew when could be at rest whenever it is looked at.
+  if (tenants_.busy()) look_at_use_in(kCloselyNs + random_() % (3 * kCloselyNs));
+}
+
+void Meter::read_use() {
+  periodic_ = true;
   read_now();
+}
+
+void Meter::look_at_use_in(std::uint64_t ns) {
+  if (std::exchange(looks_at_use_, true)) return;
+  loop_.after(ns, [this] {
+    looks_at_use_ = false;
+    if (provider_.ready()) read_use();
+  });
 }
 
 void Meter::finish(const std::vector<ProcessInformation>& processes) {
@@ -262,8 +286,11 @@ void Meter::apply(Tenant& tenant, const Before& before) {
     if (word.load(std::memory_order_relaxed) != found.bytes) word.store(found.bytes, std::memory_order_release);
     const Device* device = devices_.find(tenant.record.devices[row].uuid);
     if (!periodic_ || !device) continue;
-    share_.observe_utilisation(tenant.share_id, device->ordinal, usage.utilisation_percent, 1'000'000'000);
-    const bool suspected = share_.usage(tenant.share_id, device->ordinal).bypass_suspected;
+    const std::uint64_t window = std::clamp(begun_ns_ - used_at_ns_, kCloselyNs, kUseWindowNs);
+    share_.observe_utilisation(tenant.share_id, device->ordinal, usage.utilisation_percent, window);
+    const ShareUsage account = share_.usage(tenant.share_id, device->ordinal);
+    closely_ = closely_ || account.look_closely;
+    const bool suspected = account.bypass_suspected;
     if (suspected && !usage.bypass_reported)
       events_.add({.kind = "tampered",
                    .tenant = tenant.record.name,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,8 @@ class Meter {
   void look_again_when_it_counts();
   bool end_if_escaped(const UnlimitedProcess& process);
   void measure_shares(std::uint64_t now_ns);
+  void read_use();
+  void look_at_use_in(std::uint64_t ns);
 
   system::Loop& loop_;
   device::ProviderProcess& provider_;
@@ -79,6 +82,10 @@ class Meter {
   bool reading_ = false;
   bool again_ = false;
   bool periodic_ = false;
+  bool closely_ = false;          // somebody's use is to be looked at again soon
+  bool looks_at_use_ = false;     // ... and will be
+  std::uint64_t used_at_ns_ = 0;  // when use was read last
+  std::minstd_rand random_;
   std::uint64_t settle_at_ns_ = 0;  // the next look at who asks; 0: none is due
   bool look_again_ = false;
   std::uint64_t begun_ns_ = 0;

@@ -206,6 +206,7 @@ ShareUsage ShareTable::usage(ShareTenantId id, std::uint32_t device) const {
     usage.scale = account.scale;
     usage.admitted = place->admitted;
     usage.wanting = account.wanting;
+    usage.look_closely = account.look_closely;
     usage.bypass_suspected = account.bypass_suspected || place->claims.shrunk() >= kForged;
   }
   return usage;
