@@ -120,6 +120,8 @@ class Arbiter {
   void observe(ShareKey key, const ShareClaim& claim, std::span<const ShareStretch> stretches, std::uint64_t now);
   // NVML's slow word on one tenant over the window that ends now.
   void observe_utilisation(ShareKey key, double percent, std::uint64_t window_ns, std::uint64_t now);
+  // Its counters went back, which only a forger's do.
+  void accuse(ShareKey key);
 
   // Settles, charges and decides. Returns when to decide again at the latest, kNever when only a bell can matter.
   std::uint64_t decide(std::uint64_t now);

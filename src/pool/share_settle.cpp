@@ -88,6 +88,10 @@ void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t wi
   tenant.extra += own - tenant.own();  // suspicion comes and goes, what is charged stays
 }
 
+void Arbiter::accuse(ShareKey key) {
+  if (Tenant* tenant = find(key); tenant != nullptr) tenant->witness.accuse(tenant->own());
+}
+
 // Up to when every tenant's stretches are in. One that should have ended by its author's word, and did not come, is
 // waited for a while only.
 std::uint64_t Arbiter::horizon(std::uint64_t now) const {

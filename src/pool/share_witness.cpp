@@ -54,8 +54,7 @@ double ShareWitness::observe(double claimed_ns, double own_ns, double percent, s
   ++quiet_;
   if (unclaimed_ > kHonest.windows * whole) {
     unclaimed_ = 0;
-    quiet_ = 0;
-    if (over_++ == 0) kept_until_ns_ = own_ns;
+    accuse(own_ns);
   } else if (quiet_ >= kQuietWindows) {
     over_ = 0;
   }

@@ -13,6 +13,11 @@ class ShareWitness {
   // Device time that it has claimed, and that it has been charged for that or for being kept the device. Returns what
   // is to be charged beside, or given back when it is negative.
   double observe(double claimed_ns, double own_ns, double percent, std::uint64_t window_ns, std::uint64_t now);
+  // It is known to lie, whatever the driver says.
+  void accuse(double own_ns) {
+    if (over_++ == 0) kept_until_ns_ = own_ns;
+    quiet_ = 0;
+  }
   void forget() { own_ns_ = -1; }  // nothing was counted of late
 
   bool suspects() const { return over_ > 0; }

@@ -122,6 +122,26 @@ TEST(ShareLoop, suspects_a_tenant_whose_counters_go_back) {
   EXPECT_TRUE(loop.usage(1, 0).bypass_suspected);
 }
 
+TEST(ShareLoop, charges_a_tenant_whose_counters_go_back_for_the_time_it_is_let_in) {
+  FakeTenant a, b;
+  ShareLoop loop;
+  loop.add_tenant(1, a.tenant(2000, 2000));
+  loop.add_tenant(2, b.tenant(8000, 8000));
+  std::uint64_t now = system::monotonic_ns();
+  std::uint64_t held = 0;
+  b.block();
+  for (int step = 0; step < 20'000; ++step) {
+    now += 200'000;
+    a.row().launched_ns = step % 2 == 0 ? 100'000 : 0;
+    a.block();
+    b.tell(now);
+    if (b.admitted()) b.launch(now, 200'000);
+    loop.run_once(now);
+    held += step >= 5'000 && a.admitted() ? 200'000 : 0;
+  }
+  EXPECT_LE(static_cast<double>(held) / (15'000 * 200e3), 0.2);
+}
+
 TEST(ShareLoop, keeps_devices_apart) {
   FakeTenant a, b;
   ShareLoop loop;

@@ -126,6 +126,10 @@ void ShareTable::read(Place& place, Device& device, std::uint64_t now) {
   read_since_beat_ = true;
   place.last = place.claims.read(*place.claim, place.terms.slot, now, stretches_);
   device.arbiter.observe(place.tenant, place.last, stretches_, now);
+  if (const std::uint64_t shrunk = place.claims.shrunk(); shrunk >= kForged && shrunk != place.shrunk) {
+    place.shrunk = shrunk;
+    device.arbiter.accuse(place.tenant);
+  }
 }
 
 void ShareTable::pass(Device& device, std::uint64_t now) {

@@ -39,6 +39,7 @@ class ShareTable {
     ShareClaims claims;
     pool::ShareClaim last;
     std::uint64_t read_ns = 0;
+    std::uint64_t shrunk = 0;  // of its counters, as was noticed last
     bool admitted = false;
     bool rung = true;
   };
