@@ -42,7 +42,7 @@ struct Pages {
   void ring() const { static_cast<void>(!::write(bell, "!", 1)); }
 };
 
-Pages open_pages() {
+Pages open_pages(std::uint32_t slots = kSlots) {
   const std::string slice = slice_path();
   const int file = ::open((slice + "/" + contract::kClaimFile).c_str(), O_RDWR | O_CLOEXEC);
   void* mapped =
@@ -53,8 +53,8 @@ Pages open_pages() {
     std::_Exit(4);
   }
   auto* claim = static_cast<contract::ClaimPage*>(mapped);
-  claim->process_high = kSlots;
-  for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
+  if (slots == kSlots) claim->process_high = kSlots;
+  for (std::uint32_t slot = 1; slot < slots; ++slot) {
     claim->processes[slot].pid = static_cast<std::uint32_t>(::getpid());
     claim->processes[slot].state = contract::kSlotLive;
   }
@@ -95,6 +95,21 @@ void claim_a_queue() {
       row.progress_ns = now + 40'000'000;
     }
     pages.ring();
+    rest(20'000);
+  }
+}
+
+void deny() {
+  step_back();
+  const Pages pages = open_pages(1);
+  for (;;) {
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+      contract::ClaimProcessDevice& row = pages.claim->processes[slot].devices[0];
+      for (auto* word : {&row.launched_ns, &row.completed_ns, &row.launches, &row.progress_ns, &row.marker_count,
+                         &row.open_since_ns})
+        word->store(0, std::memory_order_relaxed);
+      row.streams = 0;
+    }
     rest(20'000);
   }
 }

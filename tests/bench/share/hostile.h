@@ -9,6 +9,8 @@ namespace tensor_fusion::bench::share {
 [[noreturn]] void scribble();
 // Says of many process slots that they wait and have a queue on the device, and rings without pause.
 [[noreturn]] void claim_a_queue();
+// Says again and again, of every slot, that nothing was ever launched. A thread beside the work.
+[[noreturn]] void deny();
 // Stops and continues a process of the tenant at random.
 [[noreturn]] void keep_stopping(pid_t process);
 

@@ -140,6 +140,10 @@ int run(Bench& bench) {
     const double kept = kept_percent(bench, meeting);
     if (kept >= 0) verdict.at_least("hostile: " + meeting.name + ", percent kept", kept, 90);
   }
+  if (bench.wanted("denier")) {
+    const double denied = denied_percent(bench);
+    if (denied >= 0) verdict.at_most("denier limited to 20, points it has", denied, 23);
+  }
   if (bench.only.empty()) compare_all(bench);
   verdict.print();
   std::printf(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 namespace tensor_fusion::bench::share {
 namespace {
@@ -64,6 +65,9 @@ Row Bench::run(const Mix& mix, const char* machine, Limiter limiter) {
       passed += span;
     }
     for (std::size_t p = 0; p < sum.size(); ++p) seen[p].push_back(sum[p] / passed);
+    if (std::getenv("SHARE_BENCH_TRACE") != nullptr)
+      for (std::size_t p = 0; p < sum.size(); ++p)
+        std::printf("    window %u: %s %.1f\n", window, mix.parts[p].program.c_str(), seen[p].back());
   }
   row.busy = scene.busy_percent(mix.parts[0].device);
   row.cpu = scene.daemon_cpu_percent();

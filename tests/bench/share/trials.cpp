@@ -142,4 +142,16 @@ double kept_percent(Bench& bench, const Meeting& meeting) {
   return kept;
 }
 
+double denied_percent(Bench& bench) {
+  const unsigned windows = std::exchange(bench.windows, std::max(bench.windows, 8u));
+  double most = -1;
+  for (const char* neighbour : {"training", "idle"}) {
+    const Row row = bench.run({std::string("denier 20, ") + neighbour, {capped("denier", 20), capped(neighbour, 80)}},
+                              kMachine, Limiter::product);
+    if (row.ran) most = std::max(most, row.shares[0]);
+  }
+  bench.windows = windows;
+  return most;
+}
+
 }  // namespace tensor_fusion::bench::share

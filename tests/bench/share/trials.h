@@ -13,5 +13,7 @@ double decode_p99_ratio(Bench& bench);                         // to own step + 
 double dead_error(Bench& bench);                               // points off in any window, with the hypervisor killed
 // What an honest tenant has beside the worst of its hostile neighbours, percent of what it has beside the fair ones.
 double kept_percent(Bench& bench, const Meeting& meeting);
+// What one has, limited to 20 % by the product, that denies whatever it launches; from the third second on.
+double denied_percent(Bench& bench);
 
 }  // namespace tensor_fusion::bench::share

@@ -262,6 +262,10 @@ class Worker {
     if (program == "sync") sync_each();
     if (program == "owner") owner();
     if (program == "scribbler") scribble();
+    if (program == "denier") {
+      std::thread(deny).detach();
+      training(200, 1, 1);
+    }
     if (program == "claimer") claim_a_queue();
     if (program == "idle")
       for (;;) ::pause();
