@@ -17,6 +17,8 @@ namespace {
 
 using base::ErrorCode;
 
+constexpr const char* kClosed = "the hypervisor has closed the connection: it ends, or has too many; ask again";
+
 base::Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -96,7 +98,7 @@ base::Result<void> LineConnection::send(std::string_view line, std::uint64_t tim
     } else if (errno == EAGAIN) {
       if (auto ready = wait_for(fd_.get(), POLLOUT, deadline); !ready) return ready;
     } else if (errno != EINTR) {
-      return base::fail(ErrorCode::kUnavailable, "the hypervisor has closed the connection");
+      return base::fail(ErrorCode::kUnavailable, kClosed);
     }
   }
   return {};
@@ -117,7 +119,7 @@ base::Result<std::string> LineConnection::receive(std::uint64_t timeout_ms) {
     if (got > 0) {
       buffer_.append(block.data(), static_cast<std::size_t>(got));
     } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-      return base::fail(ErrorCode::kUnavailable, "the hypervisor has closed the connection");
+      return base::fail(ErrorCode::kUnavailable, kClosed);
     } else if (auto ready = wait_for(fd_.get(), POLLIN, deadline); !ready) {
       return std::unexpected(ready.error());
     }

@@ -160,6 +160,20 @@ def test_a_program_into_which_the_limiter_cannot_be_loaded(shared, folder, compi
         assert output == "started\n" and "not limited" in error
 
 
+def test_a_program_that_brings_a_c_library_too_old_for_the_limiter(shared, folder):
+    if not shutil.which("cc") or not os.path.exists("/lib64/ld-linux-x86-64.so.2"):
+        pytest.skip("needs cc and the loader of x86-64")
+    loader = folder / "ld-linux-x86-64.so.2"
+    shutil.copy("/lib64/ld-linux-x86-64.so.2", loader)
+    (folder / "libc.so.6").write_bytes(b"\x7fELF\0GLIBC_2.2.5\0GLIBC_2.12\0GLIBC_PRIVATE\0")
+    (folder / "program.c").write_text('#include <stdio.h>\nint main(void) { return puts("started") < 0; }\n')
+    subprocess.run(["cc", f"-Wl,--dynamic-linker={loader}", "-o", folder / "program", folder / "program.c"], check=True)
+    output, error = shared.cli("run", "--", folder / "program", code=121)
+    assert "runs on glibc 2.12, and the limiter needs 2." in error and "--allow-unlimited" in error and output == ""
+    one_clear_sentence(error)
+    assert "glibc 2.12" in shared.cli("doctor", folder / "program", code=1)[0]
+
+
 # No C library for 32 bits is needed to make such a program: it only has to start.
 @pytest.mark.parametrize("flags", [["-static"], ["-fpie", "-pie", "-Wl,--dynamic-linker=/lib/ld-linux.so.2"]],
                          ids=["static", "dynamic"])
