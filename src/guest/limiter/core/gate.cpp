@@ -1,7 +1,6 @@
 #include "guest/limiter/core/gate.h"
 
 #include "guest/limiter/core/attachment.h"
-#include "guest/limiter/core/bucket.h"
 #include "guest/limiter/core/driver.h"
 #include "guest/limiter/core/durations.h"
 #include "guest/limiter/core/family.h"
@@ -9,44 +8,22 @@
 #include "guest/limiter/core/mutex.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/timeline.h"
+#include "guest/limiter/core/verdict.h"
 
 namespace tensor_fusion::guest::limiter::gate {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr std::uint64_t kLongestWaitNs = 100'000'000;  // nobody's death may hold a launch for longer at a time
-constexpr std::uint64_t kMostLeaseNs = 500'000;        // device time one thread may launch between two looks
+constexpr std::uint64_t kMostLeaseNs = 500'000;  // device time one thread may launch between two looks
 constexpr std::uint64_t kLeastLeaseNs = 50'000;
 constexpr std::uint64_t kPollEveryNs = 200'000;
-constexpr std::uint64_t kUnknownWaitNs = 20'000'000;        // for the first measurement of a function
-constexpr std::uint64_t kUnknownPendingNs = 2'000'000'000;  // ... that a marker in flight will tell
-constexpr std::uint32_t kUnknownAtOnce = 4;                 // launches that nobody knows the duration of
-constexpr std::uint32_t kVouchedAtOnce = 12;                // ... but that their family vouches for
-constexpr std::uint64_t kUnknownShortNs = 100'000;          // ... where all of them together seem to take no longer
-constexpr std::uint64_t kUnknownToken = 2;                  // in Token::word[0]
-constexpr std::uint64_t kOverdueNs = 2'000'000;             // work this late may take any time: its end is waited for
-constexpr std::uint64_t kGraceNs = 300'000;                 // pauses shorter than this are not worth a bell
-constexpr std::uint64_t kAdmitted = UINT64_MAX;             // Alone::until_ns meanwhile
-constexpr std::uint32_t kTooShortScale = 72'000;            // of estimates: a tenth more than they say
-constexpr std::uint64_t kSettleInNs = 1'000'000;  // after an admission, the tail of the one before may still run
+constexpr std::uint64_t kUnknownToken = 2;        // in Token::word[0]
+constexpr std::uint64_t kGraceNs = 300'000;       // pauses shorter than this are not worth a bell
+constexpr std::uint32_t kTooShortScale = 72'000;  // of estimates: a tenth more than they say
 
 std::atomic<std::uint64_t> g_looked_for_ended_ns{0};
 constexpr std::uint64_t kLookForEndedNs = 100'000'000;
 
-struct State {
-  Mutex mutex;
-  const Device* device = nullptr;  // once something was launched there
-  Timeline timeline;
-  Bucket bucket;
-  std::uint64_t pending_ns = 0;   // estimated, let through and not known to be over; leases count in full
-  std::uint64_t progress_ns = 0;  // when that will be over
-  std::uint64_t last_end_ns = 0;
-  std::uint64_t polled_ns = 0;
-  Alone alone;
-  std::uint64_t gap_ns = 0;
-  std::uint64_t unknown_ns = 0;  // what a launch of something new took of late: quick to grow, slow to shrink
-  std::uint32_t waiting = 0;     // threads at the gate
-};
 constinit State g_states[contract::kMaxDevices]{};
 std::atomic<std::uint32_t> g_epoch{1};
 std::atomic<std::uint32_t> g_captures{0};
@@ -183,72 +160,6 @@ void fold_elsewhere(Lease& lease) {
   tell(state, device);
 }
 
-struct Verdict {
-  bool pass;
-  bool ring;
-  std::uint64_t wait_ns;
-};
-
-bool away(const Device& device, std::uint64_t now) {
-  if ((device.grant->flags.load(kRelaxed) & contract::kComputeLocal) != 0) return true;
-  const std::uint64_t heartbeat = device.grant_page->heartbeat_ns.load(kRelaxed);
-  return now > heartbeat + contract::kHeartbeatLateNs;
-}
-
-// Something whose duration nobody knows may take any time: no more of it than a few short ones is let through until
-// that is measured, however long it takes, and nothing at all while known work runs far longer than it should.
-bool in_the_dark(const State& state, const Duration& duration, std::uint64_t began, std::uint64_t now) {
-  if (g_captures.load(kRelaxed) != 0) return false;  // markers cannot be read meanwhile
-  if (state.timeline.overdue(now, kOverdueNs)) return true;
-  if (duration.known()) return false;
-  const std::uint32_t unknown = state.timeline.unknown();
-  if (unknown == 0 || (unknown < kVouchedAtOnce && g_families.vouch_for(duration))) return false;
-  if (state.unknown_ns != 0 && unknown < kUnknownAtOnce && (unknown + 1) * state.unknown_ns <= kUnknownShortNs)
-    return false;
-  return state.timeline.any_pending() || now < began + kUnknownWaitNs;
-}
-
-std::uint64_t look_again_in(std::uint64_t began, std::uint64_t now) {
-  const std::uint64_t waited = (now - began) / 8;
-  return waited < 20'000 ? 0 : waited < 500'000 ? waited : 500'000;
-}
-
-Verdict judge(State& state, const Device& device, const StreamRecord* record, const Duration& duration,
-              std::uint64_t began, std::uint64_t now, std::uint32_t gate) {
-  if (away(device, now)) {
-    state.alone.decided = false;
-    if (in_the_dark(state, duration, began, now)) return {false, false, look_again_in(began, now)};
-    const std::uint64_t wait = state.bucket.wait_ns(device, now);
-    return {wait == 0, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
-  }
-  state.bucket.rest(now);
-  const bool pending = state.timeline.any_pending();
-  const std::uint64_t ahead = state.progress_ns > now ? state.progress_ns - now : 0;
-  if ((gate & contract::kGateAdmitted) == 0) {
-    // What is outstanding is still alone: the next tenant is let in as it ends.
-    if (!state.alone.decided) {
-      state.alone = {};
-    } else if (state.alone.until_ns == kAdmitted) {
-      state.alone.until_ns = now + ahead;
-    }
-    state.alone.decided = true;
-    const std::uint64_t look = pending ? (ahead < 100'000 ? 200'000 : ahead + 100'000) : kLongestWaitNs;
-    return {false, (gate & contract::kGateKnown) == 0, look < kLongestWaitNs ? look : kLongestWaitNs};
-  }
-  if (!state.alone.decided || state.alone.until_ns != kAdmitted) state.alone = {now + kSettleInNs, kAdmitted, true};
-  if (in_the_dark(state, duration, began, now)) return {false, false, look_again_in(began, now)};
-  // One at a time until the first has told what it costs; if a marker is to tell, it is waited for.
-  const std::uint64_t unknown_wait = pending ? kUnknownPendingNs : kUnknownWaitNs;
-  if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + unknown_wait &&
-      !g_families.vouch_for(duration))
-    return {false, false, 200'000};
-  const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
-  if (ahead < window || (record != nullptr && record->count == 0 && record->unmarked_ns == 0)) return {true, false, 0};
-  const std::uint64_t keep = window / 8 * 5;
-  const std::uint64_t wait = ahead > keep ? ahead - keep : 0;
-  return {false, false, wait < 50'000 ? 50'000 : wait < 2'000'000 ? wait : 2'000'000};
-}
-
 // A stretch of work begins after a pause: the hypervisor learns how long the pauses are, and of the beginning.
 void began_stretch(State& state, const Device& device, std::uint64_t now) {
   if (state.waiting > 0 || !state.timeline.idle()) return;
@@ -293,7 +204,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   for (;;) {
     const std::uint32_t gate = device.grant->gate.load(std::memory_order_acquire);
     if (device.grant_page->closed.load(kRelaxed) != 0 || bypassed(device)) break;
-    Verdict verdict = judge(state, device, record, duration, began, now, gate);
+    const Verdict verdict = judge(state, device, record, duration, {began, now, gate, g_captures.load(kRelaxed) != 0});
     if (verdict.pass) break;
     if (!waited) {
       waited = true;
