@@ -1,5 +1,6 @@
 """A slice's memory limit, seen from the outside."""
 import json
+import subprocess
 import sys
 
 import pytest
@@ -84,6 +85,42 @@ def test_a_limit_is_changed_while_the_program_runs(machine):
 
 def slices(machine):
     return machine.shown("ps")["slices"]
+
+
+@pytest.mark.parametrize("source", ["zero", "urandom"])
+def test_a_slice_whose_claim_is_overwritten_goes_on_and_gets_no_more(machine, source):
+    """Any program of a slice may write its claim page: with the hypervisor there, and while it is away."""
+    claim = "${TENSOR_FUSION_SLICE:-/run/tensor-fusion/slice}/claim"
+    overwrite = f'fork:head -c "$(stat -c %s "{claim}")" /dev/{source} | dd of="{claim}" conv=notrunc iflag=fullblock bs=64k status=none'
+    first = machine.hypervisor()
+    work = [f"alloc:{256 * MIB}", "spin:50"]
+    tenant = machine.tenant(["load:2000", *work, overwrite, *work, "wait", overwrite, *work, f"fill:{16 * MIB}", "spin:50"],
+                            "--vram", "2Gi", "--compute", "50%", "--name", "a")
+
+    def works():
+        for _ in work:
+            assert tenant.said()["result"] == "CUDA_SUCCESS"
+
+    for _ in ("start", "load"):
+        assert tenant.said()["result"] == "CUDA_SUCCESS"
+    works()
+    assert tenant.said()["status"] == 0
+    works()
+    tenant.said()
+    until("it is known again", lambda: [p["limited"] for p in slices(machine)[0]["processes"]] == [True])
+    said = [e for e in machine.shown("events")["events"] if e["kind"] == "tampered"]
+    assert [e["message"] for e in said] == ["claim was overwritten"] and said[0].get("count", 1) == 1
+    first.kill()
+    tenant.child.stdin.close()
+    assert tenant.said()["status"] == 0
+    machine.hypervisor()
+    works()
+    assert tenant.said()["bytes"] <= 2 * GIB - 3 * 256 * MIB
+    assert tenant.said()["result"] == "CUDA_SUCCESS"
+    peak = json.loads(subprocess.run([str(BUILD / "bin/simulated-gpu"), "account"], env=machine.environment,
+                                     capture_output=True, check=True).stdout)
+    assert max(engine["memory"]["peak_bytes"] for engine in peak["engines"]) <= 2 * GIB
+    assert tenant.child.wait(30) == 0
 
 
 @pytest.mark.parametrize("mode", ["wipe", "free", "mute", "server"])

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/lock_watch.h"
 #include "node/hypervisor/map_reader.h"
 #include "node/hypervisor/server.h"
@@ -24,6 +25,7 @@ struct LiveProcess {
   pid_t tenant_pid = 0;
   pid_t host_pid = 0;  // 0: the claim names no process of this tenant
   std::uint64_t start_ticks = 0;
+  SlotView said;  // the slot as it was last seen to be its own
   system::Fd pidfd;
   bool dead = false;
   bool pending = false;       // the slot is taken but not filled in yet
@@ -69,6 +71,7 @@ struct Tenant {
   std::vector<LiveProcess> processes;
   std::vector<TenantUsage> usage;
   std::vector<std::string> tampered;  // distinct sentences, bounded
+  std::uint64_t overwritten_ns = 0;   // when its claim was last found to be
 
   bool has_live_process() const {
     for (const LiveProcess& process : processes)

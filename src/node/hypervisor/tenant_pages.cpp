@@ -96,10 +96,11 @@ base::Result<TenantPages> TenantPages::attach(const std::string& directory, cons
   TenantPages pages;
   pages.directory_ = directory;
   pages.hidden_ = hidden;
+  const std::size_t known = damage->size();
   auto claim = attach_page(directory, hidden, contract::kClaimFile, sizeof(ClaimPage), kClaimMode, damage);
   if (!claim) return std::unexpected(claim.error());
   pages.claim_ = *std::move(claim);
-  if (pages.claim().magic != contract::kClaimMagic) pages.write_claim_header();
+  if (damage->size() != known) pages.write_claim_header();
   auto grant = attach_page(directory, hidden, contract::kGrantFile, sizeof(GrantPage), kGrantMode, damage);
   if (!grant) return std::unexpected(grant.error());
   pages.grant_ = *std::move(grant);
@@ -128,6 +129,12 @@ base::Result<void> TenantPages::open_bell() {
     ::unlink(path.c_str());
   }
   return std::unexpected(system::error_of("make", path, errno));
+}
+
+bool TenantPages::restore_claim_head() {
+  if (well_formed(claim())) return false;
+  write_claim_header();
+  return true;
 }
 
 void TenantPages::write_claim_header() {
@@ -228,11 +235,6 @@ std::vector<std::string> TenantPages::verify(const TenantRecord& record) {
   };
   check_size(grant_, contract::kGrantFile);
   if (check_size(claim_, contract::kClaimFile)) write_claim_header();
-  const ClaimPage& page = claim();
-  if (page.magic != contract::kClaimMagic || page.abi != contract::kClaimAbi || page.size_bytes != sizeof(ClaimPage)) {
-    if (wrong.empty()) wrong.push_back("the head of claim was overwritten");
-    write_claim_header();
-  }
   if (!grant_is_sound(record)) {
     if (wrong.empty()) wrong.push_back("grant was overwritten");
     GrantPage& mine = grant();

@@ -33,6 +33,7 @@ class TenantPages {
   system::FileIdentity grant_file() const { return grant_.identity(); }
   void write_limits(const TenantRecord& record);  // into the grant; a change of limits also changes its generation
   void close();                                   // tells the tenant that it is no more
+  bool restore_claim_head();                      // true: it was not what it is now
   // Looks whether the files are what they were and the grant says what was written, and puts right what is not. Each
   // sentence is one thing that was wrong.
   std::vector<std::string> verify(const TenantRecord& record);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/id.h"
+#include "node/hypervisor/claim_repair.h"
 #include "node/hypervisor/membership.h"
 #include "node/hypervisor/reclaim.h"
 #include "system/clock.h"
@@ -23,7 +24,12 @@ constexpr std::uint64_t kClaimedForNs =
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
 constexpr std::size_t kTamperingsKept = 8;
+constexpr std::uint64_t kOneOverwritingNs = 5'000'000'000;  // what is found wrong within this is of the same one
 constexpr unsigned kNoticedAScan = 64;  // slots; the rest have their turn in the next ones
+
+bool was_overwritten(const Tenant& tenant) {
+  return tenant.overwritten_ns != 0 && system::monotonic_ns() - tenant.overwritten_ns < kOneOverwritingNs;
+}
 
 }  // namespace
 
@@ -302,6 +308,10 @@ bool TenantTable::holder_is_gone(const Tenant& tenant, std::uint32_t device, std
 }
 
 void TenantTable::scan(Tenant& tenant) {
+  if (repair_claim(tenant)) {
+    if (!was_overwritten(tenant)) note_tampering(tenant, "claim was overwritten");
+    tenant.overwritten_ns = system::monotonic_ns();
+  }
   tenant.locks.look(tenant.pages.claim(), system::monotonic_ns());
   unsigned noticed = 0;
   for (const SlotView& slot : taken_slots(tenant.pages.claim(), tenant.pages.slots())) {
@@ -340,6 +350,7 @@ void TenantTable::take_notice_of(Tenant& tenant, const SlotView& slot) {
   process.slot = slot.index;
   process.tenant_pid = static_cast<pid_t>(slot.pid);
   process.start_ticks = slot.start_ticks;
+  process.said = slot;
   process.seen_ns = system::monotonic_ns();
   if (slot.state == contract::kSlotClaimed) {
     process.pending = true;
@@ -449,7 +460,7 @@ void TenantTable::verify(Tenant& tenant) {
   };
   for (std::uint32_t device = 0; device < tenant.record.devices.size(); ++device) {
     repair_lock(page, tenant.pages.slots(), device, is_gone);
-    if (rebalance(page, tenant.pages.slots(), device))
+    if (rebalance(page, tenant.pages.slots(), device) && !was_overwritten(tenant))
       note_tampering(tenant, "its ledger's total was not the sum of its processes");
   }
 }

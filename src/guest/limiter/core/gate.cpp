@@ -90,6 +90,7 @@ void tell(State& state, const Device& device) {
   mine.completed_ns.store(launched > state.pending_ns ? launched - state.pending_ns : 0, kRelaxed);
   mine.progress_ns.store(state.progress_ns, kRelaxed);
   mine.streams.store(state.timeline.active_streams(), kRelaxed);
+  mine.blocked.store(state.waiting, kRelaxed);
   mine.open_since_ns.store(state.timeline.open_since(), std::memory_order_release);
 }
 
@@ -209,12 +210,12 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     if (!waited) {
       waited = true;
       ++state.waiting;
-      device.mine->blocked.fetch_add(1, kRelaxed);
       device.mine->held_launches.fetch_add(1, kRelaxed);
       fold_all(state, device);
     }
     if (!quiet) state.timeline.mark_all(context, this_thread(), now);
     tell(state, device);
+    if (Attachment* attached = attachment(); attached != nullptr) attached->ledger.keep_slot();
     state.mutex.unlock();
     if (verdict.ring && must_ring(device)) ring(g_shared.slice);
     if (verdict.wait_ns != 0) os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
@@ -224,7 +225,6 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   }
   if (waited) {
     --state.waiting;
-    device.mine->blocked.fetch_sub(1, kRelaxed);
     device.mine->held_ns.fetch_add(now - began, kRelaxed);
   }
 

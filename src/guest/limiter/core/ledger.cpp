@@ -1,6 +1,7 @@
 #include "guest/limiter/core/ledger.h"
 
 #include "guest/limiter/core/fault.h"
+#include "guest/limiter/core/log.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/process.h"
 
@@ -20,6 +21,7 @@ constexpr std::uint64_t kCheckPeriodNs = 5'000'000;  // how long to wait before 
 // For a turn among many who want more than their part: as many as have slots, at the pace of readings.
 constexpr std::uint64_t kTurnPatienceNs = 15'000'000'000;
 constexpr std::uint64_t kTurnPauseNs = 2'000'000;
+constexpr std::uint64_t kSlotPatienceNs = 1'000'000'000;  // till a hypervisor has put an overwritten page right
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;  // a live holder (stopped, or forged) loses the lock after this
 
 std::uint64_t add_saturating(std::uint64_t left, std::uint64_t right) {
@@ -32,6 +34,18 @@ std::uint64_t add_saturating(std::uint64_t left, std::uint64_t right) {
 void subtract_saturating(std::atomic<std::uint64_t>& total, std::uint64_t bytes) {
   std::uint64_t now = total.load(kRelaxed);
   while (!total.compare_exchange_weak(now, now >= bytes ? now - bytes : 0, kRelaxed)) {
+  }
+}
+
+// Whose it is, of a slot that is kSlotClaimed.
+void name_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint64_t start_ticks,
+               std::uint64_t pid_namespace) {
+  ClaimProcess& process = page.processes[slot];
+  process.pid.store(pid, kRelaxed);
+  process.start_ticks.store(start_ticks, kRelaxed);
+  process.pid_namespace.store(pid_namespace, kRelaxed);
+  std::uint32_t high = page.process_high.load(kRelaxed);
+  while (high <= slot && !page.process_high.compare_exchange_weak(high, slot + 1, kRelaxed)) {
   }
 }
 
@@ -129,7 +143,8 @@ bool Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
   Try way{.asker = true};
   Growth::Verdict verdict;
   while ((verdict = try_reserve(device, bytes, way)) == Growth::Verdict::unsure) {
-    if (os::monotonic_ns() >= end) break;
+    const std::uint64_t now = os::monotonic_ns();
+    if (now >= end || has_lost_its_slot(now)) break;
     if (way.fresh) os::futex_wait(&word, 0, kTurnPauseNs, false);  // somebody else's turn
     way.fresh = ask_(device);
     way.believe = !way.fresh;
@@ -147,6 +162,7 @@ Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, c
   if (before < own) {  // forged: put back what we know
     total.used_bytes.store(before = own, kRelaxed);
     device.mine->ledger_bytes.store(own, kRelaxed);
+    was_wrong_[device.index].store(true, kRelaxed);
   }
   std::uint64_t after = 0;
   const bool turns_over = __builtin_add_overflow(before, bytes, &after);
@@ -174,6 +190,43 @@ Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, c
 }
 
 void Ledger::count_refusal(const Device& device) { device.claim->refused.fetch_add(1, kRelaxed); }
+
+bool Ledger::has_lost_its_slot(std::uint64_t now) {
+  if (keep_slot()) {
+    lost_ns_.store(0, kRelaxed);
+    return false;
+  }
+  std::uint64_t since = 0;
+  if (lost_ns_.compare_exchange_strong(since, now, kRelaxed)) return false;
+  if (since > now || now - since < kSlotPatienceNs) return false;
+  say("another process has this one's slot of the claim page");
+  return true;
+}
+
+bool Ledger::put_right(const Device& device) {
+  LedgerLock lock(*this, device.index);
+  const std::uint64_t own = held(device).load(kRelaxed);
+  const bool wrong = device.mine->ledger_bytes.load(kRelaxed) != own;
+  if (wrong) {
+    device.mine->ledger_bytes.store(own, kRelaxed);
+    device.claim->used_bytes.store(sum(device.index), kRelaxed);
+  }
+  return was_wrong_[device.index].exchange(false, kRelaxed) || wrong;
+}
+
+bool Ledger::keep_slot() {
+  if (ask_ == nullptr) return true;  // not a process of a slice
+  ClaimProcess& process = page_->processes[slot_];
+  if (process.state.load(std::memory_order_acquire) == contract::kSlotLive && process.pid.load(kRelaxed) == pid_)
+    return true;
+  std::uint32_t state = contract::kSlotFree;
+  if (!process.state.compare_exchange_strong(state, contract::kSlotClaimed)) return false;
+  name_slot(*page_, slot_, pid_, process_status(pid_).start_ticks, pid_namespace_);
+  for (std::uint32_t device = 0; device < kMaxDevices; ++device)
+    process.devices[device].ledger_bytes.store(std::atomic_ref(held_[device]).load(kRelaxed), kRelaxed);
+  state = contract::kSlotClaimed;
+  return process.state.compare_exchange_strong(state, contract::kSlotLive, std::memory_order_release, kRelaxed);
+}
 
 void Ledger::change_held(const Device& device, std::uint64_t bytes) {
   growth_[device.index].before_change(*device.grant, held(device).load(kRelaxed));
@@ -264,12 +317,7 @@ namespace {
 bool fill_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint64_t start_ticks,
                std::uint64_t pid_namespace) {
   ClaimProcess& process = page.processes[slot];
-  process.pid.store(pid, kRelaxed);
-  process.start_ticks.store(start_ticks, kRelaxed);
-  process.pid_namespace.store(pid_namespace, kRelaxed);
-  std::uint32_t high = page.process_high.load(kRelaxed);
-  while (high <= slot && !page.process_high.compare_exchange_weak(high, slot + 1, kRelaxed)) {
-  }
+  name_slot(page, slot, pid, start_ticks, pid_namespace);
   fault(FaultPoint::slot_claimed);
   process.self_test.store(0, kRelaxed);
   process.flags.store(0, kRelaxed);

@@ -37,6 +37,11 @@ class Ledger {
   void charge(const Device& device, std::uint64_t bytes);  // already taken by the driver: count it whatever the limit
   void release(const Device& device, std::uint64_t bytes);
 
+  // Whether its slot says that it is this process's; taken again where the page was overwritten and it is nobody's.
+  bool keep_slot();
+  // What the page says this process holds becomes what it does hold; true when it was something else.
+  bool put_right(const Device& device);
+
   // What a program may see: the limit, and what is left of it.
   struct View {
     std::uint64_t limit = 0;
@@ -61,6 +66,7 @@ class Ledger {
   };
   Growth::Verdict try_reserve(const Device& device, std::uint64_t bytes, const Try& way);
   bool ask_and_reserve(const Device& device, std::uint64_t bytes);
+  bool has_lost_its_slot(std::uint64_t now);  // for longer than a hypervisor takes to put the page right
   std::uint64_t sum(std::uint32_t device) const;
   void change_held(const Device& device, std::uint64_t bytes);
   void recount();  // every device's total from the slots
@@ -73,9 +79,11 @@ class Ledger {
   std::uint64_t held_[contract::kMaxDevices] = {};
   Growth growth_[contract::kMaxDevices];
   Mutex asks_[contract::kMaxDevices];
+  std::atomic<bool> was_wrong_[contract::kMaxDevices] = {};        // the page, and it was put right in passing
   std::atomic<std::uint32_t> asking_[contract::kMaxDevices] = {};  // a thread of this process waits for an answer
   Ask ask_ = nullptr;
   std::uint32_t pid_ = 0;
+  std::atomic<std::uint64_t> lost_ns_{0};  // since when its slot is not its own; 0: it is
 };
 
 // Holds one device's totals for a scope.

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <memory>
 #include <random>
 #include <thread>
@@ -112,6 +113,30 @@ TEST_F(LedgerPages, a_page_forged_to_zero_gives_a_process_no_more_than_its_limit
   ledger.release(device, 1000);
   EXPECT_EQ(used(), 0u);
   EXPECT_TRUE(ledger.reserve(device, 1000));
+}
+
+TEST_F(LedgerPages, a_page_overwritten_with_anything_is_told_again_what_a_process_holds) {
+  Ledger ledger = ledger_of(slot);
+  ledger.set_ask([](const Device&) { return false; }, claim.page->processes[slot].pid);
+  const Device device = device_of(slot);
+  ASSERT_TRUE(ledger.reserve(device, 600));
+  EXPECT_FALSE(ledger.put_right(device));
+  EXPECT_TRUE(ledger.keep_slot());
+  for (const int letter : {0, 0xa5}) {
+    std::memset(static_cast<void*>(claim.page), letter, sizeof *claim.page);
+    EXPECT_EQ(ledger.keep_slot(), letter == 0) << "what is nobody's is taken again";
+    if (letter != 0) claim.page->processes[slot].state = contract::kSlotFree;  // as a hypervisor leaves it
+    EXPECT_TRUE(ledger.keep_slot());
+    EXPECT_TRUE(ledger.put_right(device) || letter == 0);
+    EXPECT_FALSE(ledger.put_right(device));
+    EXPECT_EQ(device.mine->ledger_bytes.load(), 600u);
+    EXPECT_TRUE(ledger.reserve(device, 400));
+    EXPECT_FALSE(ledger.reserve(device, 1));
+    ledger.release(device, 400);
+    EXPECT_EQ(used(), 600u);
+  }
+  claim.page->processes[slot].pid.fetch_add(1);
+  EXPECT_FALSE(ledger.keep_slot()) << "another's is left alone";
 }
 
 TEST_F(LedgerPages, a_request_near_the_largest_number_is_refused) {

@@ -22,6 +22,11 @@ bool sweep_due() {
   bool collected = settle_pools(*attached, &device);
   collected = settle_guesses(device) || collected;
   collected = (sweep_due() && attached->ledger.sweep()) || collected;
+  // Where the page was overwritten, what the driver shows beyond the ledger is what this process itself holds.
+  if (attached->ledger.put_right(device)) {
+    ask_for_reading(device);
+    collected = true;
+  }
   return collected && attached->ledger.reserve(device, bytes);
 }
 

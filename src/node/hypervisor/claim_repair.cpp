@@ -1,0 +1,59 @@
+#include "node/hypervisor/claim_repair.h"
+
+#include "node/hypervisor/claim_view.h"
+#include "system/process.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+bool is_of(const SlotView& slot, const LiveProcess& process) {
+  const bool taken = slot.state == contract::kSlotLive || slot.state == contract::kSlotReaping;
+  return taken && slot.pid == static_cast<std::uint32_t>(process.tenant_pid) && slot.start_ticks == process.start_ticks;
+}
+
+void give_slot_back(contract::ClaimPage& page, const SlotView& said) {
+  contract::ClaimProcess& process = page.processes[said.index % contract::kMaxProcesses];
+  process.state.store(contract::kSlotClaimed);
+  process.pid.store(said.pid, kRelaxed);
+  process.start_ticks.store(said.start_ticks, kRelaxed);
+  process.pid_namespace.store(said.pid_namespace, kRelaxed);
+  process.self_test.store(said.self_test, kRelaxed);
+  process.limiter_version.store(said.limiter_version, kRelaxed);
+  process.flags.store(said.flags, kRelaxed);
+  for (auto& device : process.devices) {
+    for (auto* word : {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches,
+                       &device.held_launches, &device.held_ns, &device.wanted_since_ns, &device.progress_ns,
+                       &device.marker_count, &device.guessed_bytes, &device.open_since_ns})
+      word->store(0, kRelaxed);
+    for (auto* word : {&device.blocked, &device.contexts, &device.streams}) word->store(0, kRelaxed);
+  }
+  std::uint32_t high = page.process_high.load(kRelaxed);
+  while ((high <= said.index || high > contract::kMaxProcesses) &&
+         !page.process_high.compare_exchange_weak(high, said.index + 1, kRelaxed)) {
+  }
+  process.state.store(contract::kSlotLive, std::memory_order_release);
+}
+
+}  // namespace
+
+// A slot is freed when its process has died: one that says otherwise of a process that lives was overwritten.
+bool repair_claim(Tenant& tenant) {
+  contract::ClaimPage& page = tenant.pages.claim();
+  bool overwritten = tenant.pages.restore_claim_head();
+  for (LiveProcess& process : tenant.processes) {
+    if (process.host_pid == 0 || process.dead) continue;
+    const SlotView now = slot_view(page, process.slot);
+    if (is_of(now, process)) {
+      process.said = now;
+      continue;
+    }
+    if (!system::is_alive(process.host_pid, process.start_ticks)) continue;  // its pidfd will tell
+    give_slot_back(page, process.said);
+    overwritten = true;
+  }
+  return overwritten;
+}
+
+}  // namespace tensor_fusion::node::hypervisor
