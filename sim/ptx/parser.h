@@ -9,6 +9,8 @@
 
 namespace tensor_fusion::sim::ptx {
 
+inline constexpr std::size_t kMaxVariableBytes = std::size_t{1} << 40;
+
 // Recursive descent over one module. The first error stops it: every method that can fail returns false and leaves the
 // error in error(). Used once.
 class Parser {
