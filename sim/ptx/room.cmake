@@ -10,7 +10,7 @@ set(tf_ptx_flags_avx512 ${tf_ptx_flags_avx2} -mavx512f -mavx512bw -mavx512dq -ma
 foreach(isa ${tf_ptx_isas})
   if(NOT TARGET tf_sim_ptx_${isa})
     set(generated "")
-    foreach(part logic integer floating half convert math memory mask table)
+    foreach(part logic integer bits floating half convert math memory mask table)
       set(file ${CMAKE_BINARY_DIR}/generated/ptx/${part}_${isa}.cpp)
       file(CONFIGURE OUTPUT ${file} CONTENT "#define TF_PTX_ISA ${isa}\n#include \"sim/ptx/alu/${part}.h\"\n" @ONLY)
       list(APPEND generated ${file})
@@ -28,7 +28,7 @@ foreach(isa ${tf_ptx_isas})
   list(APPEND ROOM_LINKS tf_sim_ptx_${isa})
 endforeach()
 # The scheduler's loops over masks are short and hot.
-set_source_files_properties(${path}/batch.cpp ${path}/batch_control.cpp PROPERTIES COMPILE_OPTIONS -O3)
+set_source_files_properties(${path}/batch.cpp ${path}/batch_control.cpp ${path}/batch_inputs.cpp PROPERTIES COMPILE_OPTIONS -O3)
 
 # Tests and benchmarks find their kernels beside their own program, wherever it is started from.
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/testdata)

@@ -17,6 +17,7 @@
 namespace tensor_fusion::sim::ptx::TF_PTX_ISA {
 
 AluFn find_integer(const AluKey& key);
+AluFn find_bits_of_integers(const AluKey& key);  // part of the above
 AluFn find_logic(const AluKey& key);
 AluFn find_floating(const AluKey& key);
 AluFn find_half(const AluKey& key);
