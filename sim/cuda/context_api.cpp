@@ -84,7 +84,7 @@ TF_API(cuCtxCreate_v3, (CUcontext * out, CUexecAffinityParam* affinity, int coun
   return create(out, flags, device);
 }
 TF_API(cuCtxCreate_v4, (CUcontext * out, CUctxCreateParams* params, unsigned flags, CUdevice device)) {
-  if (params != nullptr && params->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (params != nullptr && params->cigParams != nullptr) return refuse_once("cuCtxCreate for graphics");
   if (params != nullptr && params->numExecAffinityParams > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   return create(out, flags, device);
 }

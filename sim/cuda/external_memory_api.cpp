@@ -36,7 +36,8 @@ TF_API(cuImportExternalMemory, (CUexternalMemory * out, const CUDA_EXTERNAL_MEMO
     return CUDA_ERROR_INVALID_VALUE;
   if (what->type < CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD || what->type > CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD)
     return CUDA_ERROR_INVALID_VALUE;
-  if (what->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD) return CUDA_ERROR_NOT_SUPPORTED;  // of other systems
+  if (what->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
+    return refuse_once("cuImportExternalMemory of other handles than descriptors");
   const int fd = ::fcntl(what->handle.fd, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
   auto memory = import_physical(fd);
@@ -70,7 +71,7 @@ TF_API(cuExternalMemoryGetMappedMipmappedArray,
   TF_TRY(enter("cuExternalMemoryGetMappedMipmappedArray", {}, context));
   if (external_memories().find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (out == nullptr || what == nullptr || what->numLevels == 0) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_ERROR_NOT_SUPPORTED;  // what we export is no image
+  return refuse_once("cuExternalMemoryGetMappedMipmappedArray");  // what we export is no image
 }
 
 TF_API(cuDestroyExternalMemory, (CUexternalMemory handle)) {
@@ -85,7 +86,8 @@ TF_API(cuImportExternalSemaphore, (CUexternalSemaphore * out, const CUDA_EXTERNA
   constexpr int kFirst = 1, kLast = 10, kOpaqueFd = 1, kTimelineFd = 9;
   if (out == nullptr || what == nullptr || what->flags != 0 || what->type < kFirst || what->type > kLast)
     return CUDA_ERROR_INVALID_VALUE;
-  if (what->type != kOpaqueFd && what->type != kTimelineFd) return CUDA_ERROR_NOT_SUPPORTED;  // of other systems
+  if (what->type != kOpaqueFd && what->type != kTimelineFd)
+    return refuse_once("cuImportExternalSemaphore of other handles than descriptors");
   return CUDA_ERROR_INVALID_VALUE;  // a descriptor of something else: nothing here makes semaphores
 }
 TF_API(cuDestroyExternalSemaphore, (CUexternalSemaphore)) {

@@ -133,7 +133,7 @@ CUresult generic_command(CUgraphNodeParams* params, Command& out) {
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return operations_command(&params->memOp, out);
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return refuse_once("graph nodes of that kind");
   }
 }
 

@@ -329,7 +329,7 @@ CUresult launch_ex(Flavour flavour, const CUlaunchConfig* config, CUfunction fun
       case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
         break;  // hints: they change nothing here
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return refuse_once("cuLaunchKernelEx of a node that the device can update");
       default:
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -250,6 +250,20 @@ void needs_three_tenths_of_a_second() {
   EXPECT_LT(ms, 680.0F);
 }
 
+// Asks several times for what this driver does not have.
+void asks_for_what_is_missing() {
+  ASSERT_OK(cuInit(0));
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemoryPool pool = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(cuGraphicsUnregisterResource(nullptr), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(cuMemPoolCreate(&pool, &properties), CUDA_ERROR_NOT_SUPPORTED);
+  }
+}
+
 // Plays the role that this process was started for, instead of any test.
 class RolePlayer : public ::testing::Environment {
  public:
@@ -257,13 +271,10 @@ class RolePlayer : public ::testing::Environment {
     const char* role = ::getenv(kRole);
     if (role == nullptr) return;
     const std::map<std::string_view, void (*)()> roles{
-        {"spins_for_ever", spins_for_ever},
-        {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
-        {"works_and_goes", works_and_goes},
-        {"works_in_steps", works_in_steps},
-        {"checkpoints_another", checkpoints_another},
-        {"uses_an_instance", uses_an_instance},
-        {"needs_three_tenths_of_a_second", needs_three_tenths_of_a_second}};
+        {"spins_for_ever", spins_for_ever},     {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
+        {"works_and_goes", works_and_goes},     {"asks_for_what_is_missing", asks_for_what_is_missing},
+        {"works_in_steps", works_in_steps},     {"checkpoints_another", checkpoints_another},
+        {"uses_an_instance", uses_an_instance}, {"needs_three_tenths_of_a_second", needs_three_tenths_of_a_second}};
     roles.at(role)();
     ::_exit(::testing::Test::HasFailure() ? 1 : 0);
   }
@@ -287,6 +298,20 @@ TEST(Processes, with_an_endless_kernel_can_be_killed_and_the_card_goes_on) {
   EXPECT_EQ(Role("works_and_goes", where).join(), 0);
   EXPECT_LT(device::now_ns() - begin, 8'000'000'000U);  // not by waiting until the dead one's kernel is given up
   EXPECT_EQ(Role("leaves_a_kernel_spinning", where).join(), 0);
+}
+
+TEST(Processes, that_ask_for_what_is_missing_find_it_in_the_log_once) {
+  const device::TestDirectory machine;
+  const std::string log = std::string(machine.path()) + "/log";
+  const Variables where{
+      {"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "h100"}, {"TENSOR_FUSION_SIM_LOG", log}};
+  EXPECT_EQ(Role("asks_for_what_is_missing", where).join(), 0);
+  std::map<std::string, int> said;
+  std::ifstream in(log);
+  for (std::string line; std::getline(in, line);) ++said[line.substr(line.find(' ') + 1)];
+  EXPECT_EQ(said, (std::map<std::string, int>{
+                      {"cuGraphicsUnregisterResource: not supported by this driver", 1},
+                      {"cuMemPoolCreate for other processes, of host memory: not supported by this driver", 1}}));
 }
 
 TEST(Processes, beside_an_endless_kernel_have_their_time_slices) {

@@ -33,7 +33,8 @@ CUresult check_properties(const CUmemAllocationProp* properties) {
       return CUDA_ERROR_INVALID_VALUE;
   }
   const int types = properties->requestedHandleTypes;
-  if ((types & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((types & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
+    return refuse_once("cuMemCreate for other handles than descriptors");
   return CUDA_SUCCESS;
 }
 
