@@ -29,10 +29,6 @@ void give_slot_back(contract::ClaimPage& page, const SlotView& said) {
       word->store(0, kRelaxed);
     for (auto* word : {&device.blocked, &device.contexts, &device.streams}) word->store(0, kRelaxed);
   }
-  std::uint32_t high = page.process_high.load(kRelaxed);
-  while ((high <= said.index || high > contract::kMaxProcesses) &&
-         !page.process_high.compare_exchange_weak(high, said.index + 1, kRelaxed)) {
-  }
   process.state.store(contract::kSlotLive, std::memory_order_release);
 }
 
@@ -53,6 +49,7 @@ bool repair_claim(Tenant& tenant) {
     give_slot_back(page, process.said);
     overwritten = true;
   }
+  if (overwritten) page.process_high.store(contract::kMaxProcesses, kRelaxed);  // there may be something in any slot
   return overwritten;
 }
 
