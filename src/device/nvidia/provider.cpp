@@ -1,18 +1,12 @@
 #include "device/provider.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "device/nvidia/model.h"
+#include "device/nvidia/card.h"
 #include "device/nvidia/nvml.h"
 #include "device/nvidia/partition.h"
 #include "system/clock.h"
@@ -22,17 +16,6 @@ namespace {
 
 using namespace nvidia;
 
-// A whole card, or one MIG device of a card that is cut up.
-struct Card {
-  nvml::Device handle = nullptr;
-  nvml::Device whole = nullptr;  // the card it is a part of; itself when it is none
-  std::string uuid;
-  std::string model;
-  unsigned minor = 0;
-  bool mig = false;
-  unsigned gpu_instance = 0, compute_instance = 0;
-};
-
 std::mutex mutex;  // the ABI wants thread-safe functions; NVML is asked one question at a time
 Nvml library;
 std::string trouble;
@@ -40,18 +23,6 @@ std::vector<Card> cards;
 nvml::EventSet events = nullptr;
 std::vector<AccelEvent> pending_events;
 std::vector<std::string> lost;
-
-template <std::size_t N>
-void put(char (&field)[N], const std::string& text) {
-  std::snprintf(field, N, "%s", text.c_str());
-}
-
-template <std::size_t N>
-std::string text_from(int (*function)(nvml::Device, char*, unsigned), nvml::Device handle) {
-  char buffer[N] = {};
-  if (!function || function(handle, buffer, N) != nvml::kSuccess) return "";
-  return buffer;
-}
 
 AccelResult result_of(int code) {
   switch (code) {
@@ -72,12 +43,6 @@ AccelResult result_of(int code) {
   }
 }
 
-std::string directory() {
-  if (const char* chosen = std::getenv("TENSOR_FUSION_DEVICE_DIRECTORY"); chosen && *chosen) return chosen;
-  const char* given = library.device_directory ? library.device_directory() : nullptr;
-  return given && *given ? given : "/dev";
-}
-
 void note_loss(const Card& card, int code) {
   if (code != nvml::kGpuIsLost || std::find(lost.begin(), lost.end(), card.uuid) != lost.end()) return;
   lost.push_back(card.uuid);
@@ -89,132 +54,9 @@ void note_loss(const Card& card, int code) {
   pending_events.push_back(event);
 }
 
-// MIG devices stand for their card, which itself takes no work while it is cut up.
-void add_cards(nvml::Device handle) {
-  Card card;
-  card.handle = card.whole = handle;
-  card.uuid = text_from<nvml::kUuidBufferV2>(library.uuid, handle);
-  card.model = text_from<nvml::kNameBufferV2>(library.name, handle);
-  if (card.uuid.empty()) return;
-  if (library.minor_number) library.minor_number(handle, &card.minor);
-  unsigned current = 0, next = 0, most = 0;
-  const bool cut = library.mig_mode && library.mig_by_index && library.max_mig &&
-                   library.mig_mode(handle, &current, &next) == nvml::kSuccess && current == 1 &&
-                   library.max_mig(handle, &most) == nvml::kSuccess;
-  if (!cut) {
-    cards.push_back(std::move(card));
-    return;
-  }
-  for (unsigned i = 0; i < most; ++i) {
-    Card part = card;
-    if (library.mig_by_index(handle, i, &part.handle) != nvml::kSuccess) continue;
-    part.mig = true;
-    part.uuid = text_from<nvml::kUuidBufferV2>(library.uuid, part.handle);
-    part.model = text_from<nvml::kNameBufferV2>(library.name, part.handle);
-    if (library.gpu_instance) library.gpu_instance(part.handle, &part.gpu_instance);
-    if (library.compute_instance) library.compute_instance(part.handle, &part.compute_instance);
-    if (!part.uuid.empty()) cards.push_back(std::move(part));
-  }
-}
-
-int find_cards() {
-  unsigned count = 0;
-  if (const int code = library.count(&count); code != nvml::kSuccess) return code;
-  cards.clear();
-  for (unsigned i = 0; i < count && i < MAX_TOPOLOGY_DEVICES; ++i) {
-    nvml::Device handle = nullptr;
-    if (library.handle_by_index(i, &handle) == nvml::kSuccess) add_cards(handle);
-  }
-  if (cards.size() > MAX_TOPOLOGY_DEVICES) cards.resize(MAX_TOPOLOGY_DEVICES);
-  return nvml::kSuccess;
-}
-
 const Card* card_of(const char* uuid) {
   const auto found = std::find_if(cards.begin(), cards.end(), [&](const Card& card) { return card.uuid == uuid; });
   return found == cards.end() ? nullptr : &*found;
-}
-
-bool is_file(const std::string& path) {
-  struct stat info{};
-  return ::stat(path.c_str(), &info) == 0;
-}
-
-std::string node_of(const Card& card) {
-  const std::string whole = directory() + "/nvidia" + std::to_string(card.minor);
-  if (!card.mig) return whole;
-  const std::string part =
-      whole + "-mig-" + std::to_string(card.gpu_instance) + "-" + std::to_string(card.compute_instance);
-  return is_file(part) ? part : whole;
-}
-
-// The driver names the minor number of the file that opens an instance in its proc tree.
-std::string capability_file(const Card& card, const std::string& below) {
-  std::ifstream file("/proc/driver/nvidia/capabilities/gpu" + std::to_string(card.minor) + "/mig/gi" +
-                     std::to_string(card.gpu_instance) + below + "/access");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("DeviceFileMinor: ")) return "/dev/nvidia-caps/nvidia-cap" + line.substr(17);
-  return "";
-}
-
-int numa_of(nvml::Device handle) {
-  unsigned known = 0;
-  if (library.numa && library.numa(handle, &known) == nvml::kSuccess) return static_cast<int>(known);
-  nvml::PciInfo pci{};
-  if (!library.pci || library.pci(handle, &pci) != nvml::kSuccess) return -1;
-  char path[96];
-  std::snprintf(path, sizeof path, "/sys/bus/pci/devices/%04x:%02x:%02x.0/numa_node", pci.domain, pci.bus, pci.device);
-  std::ifstream file(path);
-  int node = -1;
-  file >> node;
-  return node;
-}
-
-void set_property(DeviceProperties& properties, const char* key, const std::string& value) {
-  if (value.empty() || properties.count >= MAX_DEVICE_PROPERTIES) return;
-  put(properties.properties[properties.count].key, key);
-  put(properties.properties[properties.count].value, value);
-  ++properties.count;
-}
-
-void describe(const Card& card, std::size_t index, ExtendedDeviceInfo& info) {
-  info = {};
-  DeviceBasicInfo& basic = info.basic;
-  put(basic.uuid, card.uuid);
-  put(basic.vendor, "NVIDIA");
-  put(basic.model, card.model);
-  char version[80] = {};
-  if (library.driver_version && library.driver_version(version, sizeof version) == nvml::kSuccess)
-    put(basic.driverVersion, version);
-  put(basic.firmwareVersion, text_from<64>(library.vbios, card.handle));
-  put(basic.deviceNode, node_of(card));
-  basic.index = static_cast<std::int32_t>(index);
-  basic.numaNode = numa_of(card.handle);
-  nvml::Memory memory{};
-  if (library.memory(card.handle, &memory) == nvml::kSuccess) basic.totalMemoryBytes = memory.total;
-  int major = 0, minor = 0;
-  unsigned cores = 0, clock_mhz = 0;
-  if (library.capability) library.capability(card.handle, &major, &minor);
-  if (library.cores) library.cores(card.handle, &cores);
-  if (library.max_clock) library.max_clock(card.handle, nvml::kClockSm, &clock_mhz);
-  basic.totalComputeUnits = cores / cores_per_multiprocessor(major, minor);
-  basic.maxTflops = tflops_of(card.model);
-  if (basic.maxTflops <= 0)
-    basic.maxTflops = 2.0 * cores * clock_mhz / 1e6;  // single precision: two operations a cycle
-  nvml::Attributes attributes{};
-  if (card.mig && library.attributes && library.attributes(card.handle, &attributes) == nvml::kSuccess &&
-      attributes.multiprocessors > 0) {
-    if (basic.totalComputeUnits > 0)
-      basic.maxTflops *=
-          std::min(1.0, static_cast<double>(attributes.multiprocessors) / static_cast<double>(basic.totalComputeUnits));
-    basic.totalComputeUnits = attributes.multiprocessors;
-  }
-  if (library.pcie_generation) library.pcie_generation(card.handle, &basic.pcieGen);
-  if (library.pcie_width) library.pcie_width(card.handle, &basic.pcieWidth);
-  set_property(info.props, "computeCapability", std::to_string(major) + "." + std::to_string(minor));
-  if (card.mig) set_property(info.props, "mig", "true");
-  info.capabilities.supportsSoftIsolation = true;
-  info.capabilities.supportsMetrics = true;
-  info.capabilities.maxWorkersPerDevice = 64;
 }
 
 AccelResult init() {
@@ -227,7 +69,7 @@ AccelResult init() {
               (text ? text : ("NVML error " + std::to_string(code)).c_str()) + "; try nvidia-smi";
     return ACCEL_ERROR_OPERATION_FAILED;
   }
-  return result_of(find_cards());
+  return result_of(list_cards(library, cards));
 }
 
 AccelResult shutdown() {
@@ -243,9 +85,9 @@ AccelResult device_count(std::size_t* count) {
 
 AccelResult all_devices(ExtendedDeviceInfo* out, std::size_t max, std::size_t* count) {
   const std::lock_guard lock(mutex);
-  if (const int code = find_cards(); code != nvml::kSuccess) return result_of(code);
+  if (const int code = list_cards(library, cards); code != nvml::kSuccess) return result_of(code);
   *count = std::min(max, cards.size());
-  for (std::size_t i = 0; i < *count; ++i) describe(cards[i], i, out[i]);
+  for (std::size_t i = 0; i < *count; ++i) describe(library, cards[i], i, out[i]);
   return ACCEL_SUCCESS;
 }
 
@@ -276,7 +118,7 @@ AccelResult topology(ExtendedDeviceTopology* out) {
     DeviceTopologyInfo& device = out->devices[i];
     put(device.deviceUUID, cards[i].uuid);
     device.deviceIndex = static_cast<std::int32_t>(i);
-    device.numaNode = numa_of(cards[i].handle);
+    device.numaNode = numa_of(library, cards[i].handle);
     for (std::size_t j = 0; j < cards.size(); ++j) {
       DeviceTopoNode& peer = device.peers[device.peerCount++];
       put(peer.peerUUID, cards[j].uuid);
@@ -411,26 +253,12 @@ AccelResult poll_events(AccelEvent* out, std::size_t max, std::size_t* count) {
   return ACCEL_SUCCESS;
 }
 
-std::vector<std::string> files_of(const char* uuid) {
-  const Card* card = card_of(uuid);
-  if (!card) return {};
-  const std::string base = directory();
-  std::vector<std::string> files = {node_of(*card), base + "/nvidiactl", base + "/nvidia-uvm",
-                                    base + "/nvidia-uvm-tools"};
-  if (card->mig) {
-    files.push_back(base + "/nvidia" + std::to_string(card->minor));
-    files.push_back(capability_file(*card, ""));
-    files.push_back(capability_file(*card, "/ci" + std::to_string(card->compute_instance)));
-  }
-  std::erase_if(files, [](const std::string& file) { return file.empty() || !is_file(file); });
-  return files;
-}
-
 AccelResult device_files(const char* uuid, MountPath* out, std::size_t max, std::size_t* count) {
   const std::lock_guard lock(mutex);
   *count = 0;
-  if (!card_of(uuid)) return ACCEL_ERROR_NOT_FOUND;
-  for (const std::string& file : files_of(uuid)) {
+  const Card* card = card_of(uuid);
+  if (!card) return ACCEL_ERROR_NOT_FOUND;
+  for (const std::string& file : files_of(library, *card)) {
     if (*count == max) break;
     MountPath& path = out[(*count)++];
     path = {};
@@ -461,13 +289,14 @@ AccelResult assign_partition(const char* profile, const char* uuid, PartitionRes
   if (!card) return ACCEL_ERROR_NOT_FOUND;
   std::string part;
   if (const int code = make_partition(library, card, profile, part); code != nvml::kSuccess) return result_of(code);
-  find_cards();
+  list_cards(library, cards);
   put(out->deviceUUID, part);
   out->type = PARTITION_TYPE_DEVICE_NODE;
   put(out->envVars[0], "NVIDIA_VISIBLE_DEVICES=" + part);
   put(out->envVars[1], "CUDA_VISIBLE_DEVICES=" + part);
   std::size_t count = 0;
-  for (const std::string& file : files_of(part.c_str()))
+  const Card* fresh = card_of(part.c_str());
+  for (const std::string& file : fresh ? files_of(library, *fresh) : std::vector<std::string>())
     if (count < MAX_PARTITION_DEVICE_NODES) put(out->deviceNodes[count++], file + "=" + file);
   return ACCEL_SUCCESS;
 }
@@ -479,7 +308,7 @@ AccelResult remove_partition(const char*, const char* uuid) {
   if (!part) return ACCEL_ERROR_NOT_FOUND;
   if (!part->mig) return ACCEL_ERROR_INVALID_PARAM;
   const int code = destroy_partition(library, part->whole, part->gpu_instance, part->compute_instance);
-  find_cards();
+  list_cards(library, cards);
   return result_of(code);
 }
 
