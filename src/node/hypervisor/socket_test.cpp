@@ -1,0 +1,248 @@
+// Whoever may reach the socket: strangers, processes of slices, clients that flood it or do not read.
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "node/hypervisor/server.h"
+#include "node/hypervisor/test_slice.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using contract::ClaimPage;
+
+TEST(Hypervisor, answers_nonsense_with_a_sentence_and_goes_on) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  for (const char* line :
+       {"", "x", "[]", "{}", "{\"op\":5}", "{\"op\":\"lst\"}", "{\"op\":\"run\",\"vram\":5}",
+        "{\"op\":\"run\",\"vram\":\"-1\"}", "{\"op\":\"run\",\"compute\":\"nan%\"}", "{\"op\":\"run\",\"gpus\":-3}",
+        "{\"op\":\"kill\",\"tenant\":\"a\"}", "{\"op\":\"limit\"}", "{\"op\":\"started\",\"id\":\"a\",\"pid\":-1}"}) {
+    system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+    ASSERT_TRUE(connection.send(line, 1000));
+    const auto reply = base::Json::parse(connection.receive(5000).value()).value();
+    EXPECT_FALSE(reply["ok"].as_bool()) << line;
+    EXPECT_FALSE(reply["error"]["message"].as_string().empty()) << line;
+  }
+  system::LineConnection endless(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+  static_cast<void>(endless.send(std::string(3u << 20, 'x'), 2000));
+  EXPECT_FALSE(endless.receive(2000)) << "a line without end closes its connection";
+  EXPECT_TRUE(daemon.client().version());
+}
+
+constexpr uid_t kNobody = 65534;
+
+// Runs `talk` as a user without rights, connected to the daemon; its answer is the exit code.
+int as_a_stranger(const TestDaemon& daemon, uid_t user, const std::function<int(const std::string& socket)>& talk) {
+  const std::filesystem::path state = daemon.state();
+  std::filesystem::permissions(state.parent_path(), std::filesystem::perms::others_exec,
+                               std::filesystem::perm_options::add);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgroups(0, nullptr) != 0 || ::setgid(user) != 0 || ::setuid(user) != 0) ::_exit(99);
+    ::_exit(talk(state / "hypervisor.sock"));
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+TEST(Hypervisor, lets_no_stranger_start_a_slice_with_a_process_that_is_not_the_callers) {  // and then kill it by name
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const Child of_root;
+  const pid_t victim = of_root.pid;
+  EXPECT_EQ(as_a_stranger(daemon, kNobody,
+                          [&](const std::string& socket) {
+                            system::LineConnection connection(*system::connect_unix(socket));
+                            const auto ask = [&](const std::string& line) {
+                              static_cast<void>(connection.send(line, 1000));
+                              return base::Json::parse(connection.receive(5000).value()).value();
+                            };
+                            const auto reply = ask(R"({"op":"run","vram":"1Gi","name":"evil"})");
+                            if (!reply["ok"].as_bool()) return 1;
+                            const std::string id = reply["id"].as_string();
+                            const auto started = [&](pid_t pid) {
+                              return ask(R"({"op":"started","id":")" + id + R"(","pid":)" + std::to_string(pid) + "}");
+                            };
+                            if (started(victim)["ok"].as_bool()) return 2;
+                            ask(R"({"op":"kill","tenant":"evil","signal":9})");
+                            started(::getpid());
+                            return 3;
+                          }),
+            128)
+      << "the kill it asked for reaches itself";
+  EXPECT_TRUE(system::process_stat(victim) && !system::process_stat(victim)->dead());
+}
+
+// The view of a slice hides the socket; root may uncover it, and a slice without a view sees it.
+TEST(Hypervisor, changes_no_limit_for_a_process_of_a_slice) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  int go[2];
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t program = ::fork();
+  if (program == 0) {
+    char begin = 0;
+    if (::read(go[0], &begin, 1) != 1) ::_exit(99);
+    const pid_t below = ::fork();
+    if (below == 0) {
+      const auto changed = daemon.client().limit({"a", base::Bytes{8 * kTestGi}, {}, {}});
+      ::_exit(changed ? 0 : static_cast<int>(changed.error().code));
+    }
+    int status = 0;
+    ::waitpid(below, &status, 0);
+    ::_exit(WEXITSTATUS(status));
+  }
+  ASSERT_TRUE(slice.start(program));
+  ASSERT_EQ(::write(go[1], "x", 1), 1);
+  int status = 0;
+  ::waitpid(program, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(base::ErrorCode::kPermission));
+  for (const int fd : go) ::close(fd);
+}
+
+TEST(Hypervisor, shows_the_pages_of_a_slice_to_its_user_only) {  // any other could cut and falsify the account
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const auto ask_for_one = [](const std::string& socket) {
+    auto client = Client::connect(std::filesystem::path(socket).parent_path());
+    const auto reply = client->run(request("b"));
+    if (!reply) return 1;
+    return system::MappedPage::attach(reply->slice_directory + "/claim", sizeof(ClaimPage), true) ? 0 : 2;
+  };
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, ask_for_one), 0) << "its own";
+  const Slice slice(daemon, request("a"));
+  const std::string claim = slice.reply.slice_directory + "/claim";
+  EXPECT_NE(
+      as_a_stranger(daemon, kNobody, [&](const std::string&) { return ::truncate(claim.c_str(), 0) == 0 ? 0 : 1; }), 0);
+}
+
+TEST(Hypervisor, gives_a_stranger_one_slice_for_each_process) {  // 4,000 from one connection: 25 s to clear away
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  EXPECT_EQ(as_a_stranger(daemon, kNobody,
+                          [&](const std::string& socket) {
+                            const auto ask = [](system::LineConnection& connection, const std::string& line) {
+                              static_cast<void>(connection.send(line, 1000));
+                              return base::Json::parse(connection.receive(5000).value()).value();
+                            };
+                            const std::string run = R"({"op":"run","vram":"1Gi"})";
+                            const auto start = [&](system::LineConnection& connection, const base::Json& slice) {
+                              return ask(connection, R"({"op":"started","id":")" + slice["id"].as_string() +
+                                                         R"(","pid":)" + std::to_string(::getpid()) + "}")["ok"]
+                                  .as_bool();
+                            };
+                            system::LineConnection first(*system::connect_unix(socket));
+                            const auto slice = ask(first, run);
+                            if (!slice["ok"].as_bool()) return 1;
+                            if (ask(first, run)["ok"].as_bool()) return 2;
+                            if (!start(first, slice)) return 3;
+                            system::LineConnection second(*system::connect_unix(socket));
+                            const auto other = ask(second, run);
+                            return !other["ok"].as_bool() ? 4 : start(second, other) ? 5 : 0;
+                          }),
+            0);
+}
+
+// Whoever makes /tmp/tensor-fusion-1000 first could tell user 1000's programs what to load.
+TEST(Client, does_not_believe_a_hypervisor_of_another_user) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const auto code_of_connecting = [](const std::string& socket) {
+    const auto client = Client::connect(std::filesystem::path(socket).parent_path());
+    return client ? 0 : static_cast<int>(client.error().code);
+  };
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, code_of_connecting), 0) << "root's is everybody's";
+  const std::string fake = daemon.scratch("fake");
+  ASSERT_TRUE(system::make_directories(fake, 0755));
+  std::filesystem::permissions(fake, std::filesystem::perms::all);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t impostor = ::fork();
+  if (impostor == 0) {
+    const bool changed = ::setgid(kNobody - 1) == 0 && ::setuid(kNobody - 1) == 0;
+    const auto listener = system::listen_unix(fake + "/hypervisor.sock", 0666);
+    if (!changed || !listener || ::write(ready[1], "x", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char go = 0;
+  ASSERT_EQ(::read(ready[0], &go, 1), 1);
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, [&](const std::string&) { return code_of_connecting(fake + "/x"); }),
+            static_cast<int>(base::ErrorCode::kPermission));
+  ::kill(impostor, SIGKILL);
+  ::waitpid(impostor, nullptr, 0);
+  for (const int fd : ready) ::close(fd);
+}
+
+TEST(Hypervisor, keeps_no_requests_of_a_client_that_does_not_read_the_answers) {  // 1.3 GiB after five million
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const system::Fd flood = *system::connect_unix(daemon.state() + "/hypervisor.sock");
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) requests += "{\"op\":\"devices\"}\n";
+  std::size_t sent = 0;
+  constexpr int kQuietMs = 200;
+  pollfd room{flood.get(), POLLOUT, 0};
+  while (sent < (64u << 20) && ::poll(&room, 1, kQuietMs) == 1) {
+    const ssize_t got = ::send(flood.get(), requests.data(), requests.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (got < 0 && errno == EPIPE) break;
+    sent += got > 0 ? static_cast<std::size_t>(got) : 0;
+  }
+  EXPECT_LT(sent, 8u << 20) << "the flood is taken in without end";
+  const std::uint64_t begin = system::monotonic_ns();
+  EXPECT_TRUE(daemon.client().devices());
+  EXPECT_LT(system::monotonic_ns() - begin, 2'000'000'000u);
+}
+
+TEST(Hypervisor, answers_every_one_of_many_requests_sent_at_once) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  constexpr int kRequests = 500;
+  system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+  std::string lines = "{\"op\":\"version\"}";
+  for (int i = 1; i < kRequests; ++i) lines += i % 2 ? "\n{\"op\":\"list\"}" : "\n{\"op\":\"version\"}";
+  ASSERT_TRUE(connection.send(lines, 1000));
+  for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(connection.receive(5000)) << i;
+}
+
+TEST(Hypervisor, leaves_connections_for_others_when_one_user_takes_all_it_can) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  int full[2], end[2];
+  ASSERT_TRUE(::pipe(full) == 0 && ::pipe(end) == 0);
+  std::thread flood([&] {
+    as_a_stranger(daemon, kNobody, [&](const std::string& socket) {
+      std::vector<system::Fd> held;
+      for (std::size_t i = 0; i < Server::kMaxConnections + 50; ++i)
+        if (auto one = system::connect_unix(socket)) held.push_back(*std::move(one));
+      char go = 'x';
+      return ::write(full[1], &go, 1) == 1 && ::read(end[0], &go, 1) == 1 ? 0 : 1;
+    });
+  });
+  char go = 'x';
+  EXPECT_EQ(::read(full[0], &go, 1), 1);
+  const auto is_answered = [](const std::string& socket) {
+    system::LineConnection connection(*system::connect_unix(socket));
+    return connection.send(R"({"op":"version"})", 1000) && connection.receive(5000) ? 0 : 1;
+  };
+  EXPECT_EQ(is_answered(daemon.state() + "/hypervisor.sock"), 0) << "root";
+  EXPECT_EQ(as_a_stranger(daemon, kNobody - 1, is_answered), 0) << "another user";
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, is_answered), 1) << "the one who has taken all";
+  EXPECT_EQ(::write(end[1], &go, 1), 1);
+  flood.join();
+  for (const int fd : {full[0], full[1], end[0], end[1]}) ::close(fd);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor
