@@ -1,6 +1,6 @@
 #pragma once
-// All tenants: made, restored, watched, ended. Knows each tenant's processes by its claim slots, watches every one by
-// pidfd and returns at once what the dead held. A claim that names a process of another tenant is ignored. One thread.
+// All tenants: made, restored, ended, and found by id, name or process. Owns them, and the watch over their first
+// processes, pages and views; what goes on in their claims is ProcessWatch's. One thread.
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +10,7 @@
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/device_table.h"
 #include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/process_watch.h"
 #include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/tenant.h"
 #include "system/loop.h"
@@ -53,9 +54,9 @@ class TenantTable {
   Tenant* owner_of(pid_t host_pid);
   const LiveProcess* live_process(const Tenant& tenant, pid_t host_pid) const;
 
-  void scan(Tenant& tenant);  // looks for new and dead processes in its claim
-  void scan_all();            // some ten times a second: who died before its claim was seen is reclaimed by this
-  void look_after_all();      // verify and repair: about once a second
+  void scan(Tenant& tenant) { watch_.scan(tenant); }
+  void scan_all();        // some ten times a second: who died before its claim was seen is reclaimed by this
+  void look_after_all();  // verify and repair: about once a second
 
  private:
   void adopt(std::unique_ptr<Tenant> tenant);
@@ -63,12 +64,6 @@ class TenantTable {
   void watch_root(Tenant& tenant);
   void look_where_it_is(Tenant& tenant);
   void guard_view(Tenant& tenant);
-  void take_notice_of(Tenant& tenant, const SlotView& slot);
-  void on_death(Tenant& tenant, std::uint32_t slot, std::uint64_t start_ticks);
-  void reap(Tenant& tenant, std::uint32_t slot);
-  void reap_later(const std::string& id, std::uint32_t slot, std::uint64_t delay_ns);
-  bool slot_is_dead(const Tenant& tenant, std::uint32_t slot) const;
-  bool holder_is_gone(const Tenant& tenant, std::uint32_t device, std::uint32_t holder) const;
   void end_if_over(Tenant& tenant);
   void verify(Tenant& tenant);
   void note_tampering(Tenant& tenant, const std::string& what);
@@ -82,6 +77,7 @@ class TenantTable {
   ShareLoop& share_;
   DeviceTable& devices_;
   Hooks hooks_;
+  ProcessWatch watch_;
   std::map<std::string, std::unique_ptr<Tenant>> tenants_;  // by id
   system::Fd notify_;  // eventfd, written by the share loop, which listens to the bells
   std::uint64_t next_share_id_ = 1;
