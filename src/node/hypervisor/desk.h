@@ -1,6 +1,7 @@
 #pragma once
-// Answers what is asked over the local socket. Requests that find no room wait here in the order they came. Whoever may
-// reach the socket may look; changing a tenant takes its own user, root or the daemon's user. One thread.
+// Answers what is asked over the local socket. Owns who asked before the devices were known and who listens on;
+// requests for slices are RunQueue's. Whoever may reach the socket may look; changing a tenant takes its own user, root
+// or the daemon's user. One thread.
 #include <functional>
 #include <list>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "device/provider_process.h"
 #include "node/hypervisor/meter.h"
+#include "node/hypervisor/run_queue.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/tenant_table.h"
@@ -36,16 +38,9 @@ class Desk {
   void on_closed(ConnectionId connection);
   void retry_waiting();  // something was given back, or the devices are known now
   void on_event(const Event& event);
-  bool idle() const { return waiting_.empty(); }
+  bool idle() const { return queue_.empty(); }
 
  private:
-  struct Waiting {
-    ConnectionId connection;
-    system::Peer peer;
-    RunRequest request;
-    std::uint64_t deadline_ns;
-    system::Loop::TimerId timer = 0;
-  };
   struct Stream {
     bool events = false;
     system::Loop::TimerId timer = 0;
@@ -78,17 +73,13 @@ class Desk {
   void version(ConnectionId, const system::Peer&, const base::Json&);
   void stop(ConnectionId, const system::Peer&, const base::Json&);
 
-  bool has_looked() const;  // the devices are known, or will not be soon
   void hold(ConnectionId, const system::Peer&, const base::Json&, std::uint64_t patience_ns);
-  bool try_run(Waiting& waiting, bool last);  // true: answered
-  void give(const Waiting& waiting, const pool::Placement& placement);
   void refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons = {});
   Tenant* tenant_for(ConnectionId connection, const system::Peer& peer, const base::Json& request, const char* key);
-  std::string name_for(const RunRequest& request, const std::string& id) const;
 
   Parts parts_;
   Server* server_ = nullptr;
-  std::list<Waiting> waiting_;
+  RunQueue queue_;
   std::list<Held> held_;
   std::map<ConnectionId, Stream> streams_;
   std::uint64_t started_ns_;

@@ -1,0 +1,227 @@
+#include "node/hypervisor/run_queue.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/id.h"
+#include "base/text.h"
+#include "system/clock.h"
+#include "system/process.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+using base::ErrorCode;
+using base::Json;
+
+constexpr std::uint64_t kMostWaitMs = 7ull * 24 * 3'600'000;
+constexpr std::array<std::string_view, 4> kQos = {"low", "medium", "high", "critical"};
+
+base::Result<void> check_qos(const std::string& qos) {
+  if (qos.empty() || std::find(kQos.begin(), kQos.end(), qos) != kQos.end()) return {};
+  std::string message = "'" + qos + "' is no quality of service; there are low, medium, high and critical";
+  if (const auto near = base::nearest_word(qos, kQos))
+    message = "'" + qos + "' is no quality of service; did you mean '" + std::string(*near) + "'?";
+  return base::fail(ErrorCode::kUsage, message);
+}
+
+base::Error taken(const std::string& name) {
+  return {ErrorCode::kAlreadyExists, "a slice named `" + name + "` runs already; choose another --name"};
+}
+
+std::string name_for(const RunRequest& request, const std::string& id) {
+  if (!request.name.empty()) return request.name;
+  std::string_view word = base::trim(request.command);
+  word = word.substr(0, word.find(' '));
+  word = word.substr(word.rfind('/') + 1);
+  std::string name;
+  for (const char c : word.substr(0, 32))
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.') name += c;
+  return base::check_name(name) ? name + "-" + id : id;
+}
+
+}  // namespace
+
+pool::PlaceRequest place_request(const RunRequest& request) {
+  pool::PlaceRequest place;
+  place.memory = request.vram;
+  place.compute = request.compute;
+  place.compute_request = request.compute_request;
+  place.count = request.gpus;
+  for (const std::string_view word : base::split(request.gpu, ','))
+    if (!base::trim(word).empty()) place.chosen.emplace_back(base::trim(word));
+  return place;
+}
+
+base::Error error_for(const pool::Refusal& refusal) {
+  const ErrorCode code = refusal.malformed ? ErrorCode::kUsage
+                         : refusal.never   ? ErrorCode::kImpossible
+                                           : ErrorCode::kNoCapacity;
+  return {code, refusal.message};
+}
+
+bool is_stranger(const system::Peer& peer) { return peer.uid != 0 && peer.uid != ::geteuid(); }
+
+bool has_looked(const DeviceTable& devices, const device::ProviderProcess& provider) {
+  return devices.known() || (!provider.ready() && provider.restarts() > 0);
+}
+
+RunQueue::~RunQueue() {
+  for (const Waiting& waiting : waiting_) parts_.loop.cancel(waiting.timer);
+}
+
+void RunQueue::closed(ConnectionId connection) {
+  waiting_.remove_if([&](const Waiting& waiting) {
+    if (waiting.connection != connection) return false;
+    parts_.loop.cancel(waiting.timer);
+    return true;
+  });
+}
+
+void RunQueue::refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons) {
+  parts_.send(connection, error_reply(error, reasons));
+}
+
+void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json& json) {
+  auto request = run_request_from(json);
+  if (!request) return refuse(connection, request.error());
+  if (auto qos = check_qos(request->qos); !qos) return refuse(connection, qos.error());
+  parts_.tenants.remove_unheard_of(request->token, peer.uid);
+  if (!request->name.empty()) {
+    if (auto name = base::check_name(request->name); !name) return refuse(connection, name.error());
+    if (parts_.tenants.find(request->name)) return refuse(connection, taken(request->name));
+  }
+  const auto tenants = parts_.tenants.all();
+  const bool waits = std::ranges::any_of(waiting_, [&](const Waiting& w) { return w.connection == connection; });
+  if (waits || (is_stranger(peer) && std::ranges::any_of(tenants, [&](const Tenant* tenant) {
+                  return tenant->lease == connection && !tenant->record.started();
+                })))
+    return refuse(connection, {ErrorCode::kUsage, "this connection has asked for a slice that has not started yet"});
+  request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
+  Waiting waiting{connection, peer, *std::move(request), 0, 0};
+  const bool known = parts_.devices.known();
+  if (try_run(waiting, waiting.request.wait_ms == 0 && known)) return;
+  const std::uint64_t wait_ns = std::max(waiting.request.wait_ms * 1'000'000, known ? 0 : kInventoryNs);
+  waiting.deadline_ns = system::monotonic_ns() + wait_ns;
+  waiting_.push_back(std::move(waiting));
+  const auto place = std::prev(waiting_.end());
+  place->timer = parts_.loop.after(wait_ns, [this, connection] {
+    const auto found =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.connection == connection; });
+    if (found == waiting_.end()) return;
+    try_run(*found, true);
+    waiting_.erase(found);
+  });
+}
+
+void RunQueue::retry() {
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const bool last = at->request.wait_ms == 0 && parts_.devices.known();
+    if (try_run(*at, last)) {
+      parts_.loop.cancel(at->timer);
+      at = waiting_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+bool RunQueue::try_run(Waiting& waiting, bool last) {
+  if (!parts_.devices.known() || parts_.devices.all().empty()) {
+    const bool failed = has_looked(parts_.devices, parts_.provider) || last;
+    if (failed)
+      refuse(waiting.connection,
+             {ErrorCode::kNoDevice,
+              "there is no GPU to share here: " +
+                  (parts_.provider.trouble().empty() ? "the driver lists none" : parts_.provider.trouble())});
+    return failed;
+  }
+  const auto allocations = parts_.tenants.allocations();
+  const auto places = parts_.devices.places();
+  const auto placement = pool::place(places, allocations, place_request(waiting.request));
+  if (placement) {
+    // One of the same name may have come while this one stood in line.
+    const std::string& name = waiting.request.name;
+    if (!name.empty() && parts_.tenants.find(name)) {
+      refuse(waiting.connection, taken(name));
+    } else {
+      give(waiting, *placement);
+    }
+    return true;
+  }
+  if (!last && !placement.error().never) return false;
+  base::Error error = error_for(placement.error());
+  if (error.code == ErrorCode::kNoCapacity && placement.error().broken)
+    error.message += "; `tensor-fusion doctor` says what is wrong";
+  else if (error.code == ErrorCode::kNoCapacity && waiting.request.wait_ms == 0)
+    error.message += "; --wait queues until there is room";
+  refuse(waiting.connection, error, placement.error().reasons);
+  return true;
+}
+
+void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
+  TenantRecord record;
+  record.id = parts_.tenants.free_id();
+  record.name = name_for(waiting.request, record.id);
+  record.request = waiting.request;
+  record.user = waiting.peer.uid;
+  record.group = waiting.peer.gid;
+  record.created_ms = system::wall_ms();
+  record.boot = system::boot_id();
+  record.outer_namespace = system::namespace_inode(waiting.peer.pid, "mnt");
+  if (placement.devices.size() > contract::kMaxDevices)
+    return refuse(
+        waiting.connection,
+        {ErrorCode::kUsage, "one slice may hold " + std::to_string(contract::kMaxDevices) + " devices at most"});
+  RunReply reply;
+  std::vector<std::string> uuids;
+  for (const pool::PlacedDevice& placed : placement.devices) {
+    const Device* device = parts_.devices.find(placed.uuid);
+    record.devices.push_back({device->uuid, device->index, device->model, device->memory_bytes, placed.memory_bytes,
+                              placed.request_share, placed.limit_share});
+    RunDevice row{
+        device->uuid, device->index, device->model, placed.memory_bytes, placed.request_share, placed.limit_share, {}};
+    if (!device->node.empty()) row.device_files.push_back(device->node);
+    for (const std::string& file : device->files) {
+      if (file == device->node) continue;
+      auto& shared = reply.shared_device_files;
+      if (std::find(shared.begin(), shared.end(), file) == shared.end()) shared.push_back(file);
+    }
+    uuids.push_back(device->native_uuid);
+    if (placed.memory_bytes < device->context_overhead_bytes)
+      reply.notices.push_back("the memory limit is below what one context needs on " + device->model + " (" +
+                              base::to_text(base::Bytes{device->context_overhead_bytes}) +
+                              "); give it more with --vram, that and what it allocates");
+    reply.devices.push_back(std::move(row));
+  }
+  const bool keeps_log = waiting.request.detach;
+  if (keeps_log) {
+    if (const auto made = parts_.state.make_log(record.id, record.user, waiting.peer.gid); !made)
+      return refuse(waiting.connection, made.error());
+  }
+  const auto tenant = parts_.tenants.create(record, waiting.connection);
+  if (!tenant) {
+    if (keeps_log) parts_.state.remove_log(record.id);
+    return refuse(waiting.connection, tenant.error());
+  }
+  if (keeps_log) {
+    if (const auto named = parts_.state.name_log(record.id, record.name, record.user); !named)
+      reply.notices.push_back("its output is kept, but found by its id only: " + named.error().message);
+  }
+  reply.id = record.id;
+  reply.name = record.name;
+  reply.slice_directory = parts_.state.tenant(record.id);
+  reply.log_path = parts_.state.log(record.id);
+  reply.envs = {{contract::kSliceVariable, reply.slice_directory},
+                {"CUDA_VISIBLE_DEVICES", base::join(uuids, ",")},
+                {"NVIDIA_VISIBLE_DEVICES", base::join(uuids, ",")}};
+  parts_.events.add({.kind = "started",
+                     .tenant = record.name,
+                     .device = uuids.front(),
+                     .message = "placed on " + base::join(uuids, ", ")});
+  parts_.send(waiting.connection, to_json(reply));
+}
+
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,64 @@
+#pragma once
+// Requests for slices: each is placed at once, refused with the reasons, or waits here in the order they came until
+// something is given back. Owns those that wait and their timers; what is placed is the tenant table's. Refuses a name
+// that is taken and a second request of a stranger's connection that has not started its first. One thread.
+#include <functional>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "device/provider_process.h"
+#include "node/hypervisor/server.h"
+#include "node/hypervisor/state_directory.h"
+#include "node/hypervisor/tenant_table.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+inline constexpr std::uint64_t kInventoryNs = 31'000'000'000;  // as long as a provider may take to start
+
+// What a limit that is changed later asks of the pool, too.
+pool::PlaceRequest place_request(const RunRequest& request);
+base::Error error_for(const pool::Refusal& refusal);
+
+bool is_stranger(const system::Peer& peer);  // neither root nor the user whose rights this daemon has
+
+// The devices are known, or will not be soon: a provider that has failed once will not have them within a request's
+// patience.
+bool has_looked(const DeviceTable& devices, const device::ProviderProcess& provider);
+
+class RunQueue {
+ public:
+  struct Parts {
+    system::Loop& loop;
+    const StateDirectory& state;
+    EventRing& events;
+    DeviceTable& devices;
+    TenantTable& tenants;
+    device::ProviderProcess& provider;
+    std::function<void(ConnectionId, const base::Json&)> send;
+  };
+  explicit RunQueue(Parts parts) : parts_(std::move(parts)) {}
+  ~RunQueue();
+
+  void run(ConnectionId connection, const system::Peer& peer, const base::Json& json);
+  void retry();  // something was given back, or the devices are known now
+  void closed(ConnectionId connection);
+  bool empty() const { return waiting_.empty(); }
+
+ private:
+  struct Waiting {
+    ConnectionId connection;
+    system::Peer peer;
+    RunRequest request;
+    std::uint64_t deadline_ns;
+    system::Loop::TimerId timer = 0;
+  };
+  bool try_run(Waiting& waiting, bool last);  // true: answered
+  void give(const Waiting& waiting, const pool::Placement& placement);
+  void refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons = {});
+
+  Parts parts_;
+  std::list<Waiting> waiting_;
+};
+
+}  // namespace tensor_fusion::node::hypervisor
