@@ -70,7 +70,7 @@ struct Hypervisor::State {
     tenants.set_hooks({.rang = [this] { settle_all(); },
                        .changed =
                            [this](Tenant& tenant) {
-                             meter.list_processes(tenant);
+                             list_processes(tenant);
                              meter.read_now();
                            },
                        .capacity = [this] { desk.retry_waiting(); }});

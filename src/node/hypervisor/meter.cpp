@@ -1,7 +1,5 @@
 #include "node/hypervisor/meter.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -9,18 +7,13 @@
 
 #include "base/id.h"
 #include "node/hypervisor/claim_view.h"
-#include "node/hypervisor/escape.h"
-#include "node/hypervisor/membership.h"
 #include "node/hypervisor/reconcile.h"
 #include "system/clock.h"
-#include "system/futex.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr std::uint64_t kUnlimitedForNs =
-    800'000'000;  // a limiter has registered long before its first allocation is this old
 constexpr std::uint64_t kBetweenSettlesNs = 2'000'000;
 constexpr std::uint64_t kTenantSettleNs = 20'000'000;  // of one tenant, after the first
 constexpr std::uint64_t kSettlesAheadNs = 16 * kTenantSettleNs;
@@ -39,9 +32,6 @@ std::string uuid_of(const ProcessInformation& process) {
       std::string_view(process.deviceUUID, ::strnlen(process.deviceUUID, sizeof process.deviceUUID)));
 }
 
-// One process that works for many: its memory is its clients'.
-bool is_shared_server(const system::ProcessStat& stat) { return stat.name.starts_with("nvidia-cuda-mps"); }
-
 }  // namespace
 
 Meter::Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants,
@@ -52,7 +42,8 @@ Meter::Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable&
       tenants_(tenants),
       share_(share),
       events_(events),
-      random_(static_cast<std::minstd_rand::result_type>(system::monotonic_ns())) {}
+      random_(static_cast<std::minstd_rand::result_type>(system::monotonic_ns())),
+      unlimited_(loop, tenants, events, [this] { read_now(); }) {}
 
 void Meter::recall_overheads() {
   for (Device& device : devices_.all()) {
@@ -91,8 +82,8 @@ void Meter::begin() {
   });
 }
 
-Meter::Before Meter::begin_with(const Tenant& tenant) const {
-  Before before;
+BeforeReading Meter::begin_with(const Tenant& tenant) const {
+  BeforeReading before;
   const contract::ClaimPage& page = tenant.pages.claim();
   for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row)
     tenant.pages.grant().devices[row].reading_begun.fetch_add(1, std::memory_order_acq_rel);
@@ -169,8 +160,8 @@ void Meter::finish(const std::vector<ProcessInformation>& processes) {
     learn_overhead(*tenant, before->second);
     apply(*tenant, before->second);
     list_processes(*tenant);
-    publish(*tenant, before->second);
-    answer(*tenant, before->second);
+    publish_reading(*tenant, before->second, observed_, devices_);
+    answer_requests(*tenant, before->second);
   }
 }
 
@@ -223,10 +214,10 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
     device.shared_bytes = pool;
     device.outside_bytes = outside[device.uuid] + (pool > granted ? pool - granted : 0);
   }
-  report_unlimited(std::move(unlimited));
+  unlimited_.saw(std::move(unlimited));
 }
 
-void Meter::learn_overhead(Tenant& tenant, const Before& before) {
+void Meter::learn_overhead(Tenant& tenant, const BeforeReading& before) {
   for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
     Device* device = devices_.find(tenant.record.devices[row].uuid);
     if (!device) continue;
@@ -249,7 +240,7 @@ void Meter::learn_overhead(Tenant& tenant, const Before& before) {
   }
 }
 
-void Meter::learn_overhead(const Tenant& tenant, const Before& before, std::uint32_t row, Device& device) const {
+void Meter::learn_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device) const {
   const contract::ClaimPage& page = tenant.pages.claim();
   for (const LiveProcess& process : tenant.processes) {
     if (process.dead || process.host_pid == 0) continue;
@@ -271,7 +262,7 @@ void Meter::learn_overhead(const Tenant& tenant, const Before& before, std::uint
   }
 }
 
-void Meter::apply(Tenant& tenant, const Before& before) {
+void Meter::apply(Tenant& tenant, const BeforeReading& before) {
   contract::GrantPage& grant = tenant.pages.grant();
   const contract::ClaimPage& page = tenant.pages.claim();
   for (std::uint32_t row = 0; row < tenant.record.devices.size() && row < before.used.size(); ++row) {
@@ -298,146 +289,6 @@ void Meter::apply(Tenant& tenant, const Before& before) {
                    .message = "its account of the GPU's time does not agree with the driver's; the driver's counts"});
     usage.bypass_reported = suspected;
   }
-}
-
-// What no process of the tenant can write: each holds itself to it, whatever the claim says
-// (guest/limiter/core/growth.h).
-void Meter::publish(Tenant& tenant, const Before& before) {
-  for (std::uint32_t row = 0; row < tenant.record.devices.size() && row < before.used.size(); ++row) {
-    TenantUsage& usage = tenant.usage[row];
-    give_turn(tenant, before, row);
-    // Nothing held is a figure, too; what is held under a name that cannot be told from here is none.
-    const Device* device = devices_.find(tenant.record.devices[row].uuid);
-    const bool seen = usage.observed_bytes != 0 || (device && device->shared_bytes == 0);
-    contract::GrantDevice& grant = tenant.pages.grant().devices[row];
-    const std::uint32_t reading = grant.reading_begun.load(std::memory_order_relaxed);
-    grant.reading_mark.store(reading, std::memory_order_relaxed);
-    grant.observed_bytes.store(seen ? std::max<std::uint64_t>(usage.observed_bytes, 1) : 0, std::memory_order_release);
-    grant.turn.store(usage.turn.name, std::memory_order_release);
-    grant.reading_list.store(tenant.pages.grant().process_sequence.load(std::memory_order_relaxed),
-                             std::memory_order_release);
-    grant.reading_done.store(reading, std::memory_order_release);
-  }
-}
-
-// One of those that asked may take all that is left. It keeps its turn until the driver shows that it has taken
-// something (or it does not, for a while): given to another in between, the same memory would be had twice.
-void Meter::give_turn(Tenant& tenant, const Before& before, std::uint32_t row) {
-  constexpr std::uint64_t kTurnNs = 20'000'000;
-  Turn& turn = tenant.usage[row].turn;
-  const std::string& uuid = tenant.record.devices[row].uuid;
-  const auto shown = [&](pid_t pid) -> std::uint64_t {
-    const auto process = observed_.find(pid);
-    if (process == observed_.end()) return 0;
-    const auto bytes = process->second.find(uuid);
-    return bytes == process->second.end() ? 0 : bytes->second;
-  };
-  const std::uint64_t now = system::monotonic_ns();
-  const bool lives = turn.name != 0 && tenants_.live_process(tenant, turn.pid) != nullptr;
-  if (lives && shown(turn.pid) == turn.shown_bytes && now - turn.since_ns < kTurnNs) return;
-  const LiveProcess *first = nullptr, *next = nullptr;
-  for (const LiveProcess& process : tenant.processes) {
-    const auto asked = before.settle.find({process.slot, row});
-    if (process.dead || process.host_pid == 0 || asked == before.settle.end() ||
-        asked->second == process.settle_seen[row])
-      continue;
-    if (!first || process.slot < first->slot) first = &process;
-    if (process.slot >= turn.last && (!next || process.slot < next->slot)) next = &process;
-  }
-  if (!next) next = first;
-  turn = next ? Turn{next->slot + 1, next->slot + 1, next->host_pid, shown(next->host_pid), now}
-              : Turn{0, turn.last, 0, 0, 0};
-}
-
-// `settled` counts answers; a waiting process sees it change. Answered is what was asked before the driver was.
-void Meter::answer(Tenant& tenant, const Before& before) {
-  for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
-    bool asked = false;
-    for (LiveProcess& process : tenant.processes) {
-      const auto seen = before.settle.find({process.slot, row});
-      if (seen == before.settle.end() || seen->second == process.settle_seen[row]) continue;
-      process.settle_seen[row] = seen->second;
-      asked = true;
-    }
-    if (!asked) continue;
-    auto& settled = tenant.pages.grant().devices[row].settled;
-    settled.fetch_add(1, std::memory_order_release);
-    system::futex_wake_all(settled);
-  }
-}
-
-void Meter::list_processes(Tenant& tenant) {
-  contract::GrantPage& grant = tenant.pages.grant();
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> list;
-  for (const LiveProcess& process : tenant.processes)
-    if (!process.dead && process.host_pid != 0) list.emplace_back(process.host_pid, process.tenant_pid);
-  std::sort(list.begin(), list.end());
-  list.resize(std::min(list.size(), contract::kMaxListedProcesses));
-  bool same = grant.process_count.load(std::memory_order_relaxed) == list.size();
-  for (std::size_t i = 0; same && i < list.size(); ++i)
-    same = grant.processes[i].host_pid.load(std::memory_order_relaxed) == list[i].first &&
-           grant.processes[i].tenant_pid.load(std::memory_order_relaxed) == list[i].second;
-  if (same) return;
-  // An odd number is left when a hypervisor died in here: made even first, so that odd always means "in change".
-  const std::uint32_t sequence = (grant.process_sequence.load(std::memory_order_relaxed) + 1) & ~1u;
-  grant.process_sequence.exchange(sequence + 1, std::memory_order_acq_rel);  // the stores below stay below
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    grant.processes[i].host_pid.store(list[i].first, std::memory_order_relaxed);
-    grant.processes[i].tenant_pid.store(list[i].second, std::memory_order_relaxed);
-  }
-  grant.process_count.store(static_cast<std::uint32_t>(list.size()), std::memory_order_relaxed);
-  grant.process_sequence.store(sequence + 2, std::memory_order_release);
-}
-
-void Meter::report_unlimited(std::vector<UnlimitedProcess> now) {
-  for (UnlimitedProcess& process : now) {
-    const auto old = std::find_if(unlimited_.begin(), unlimited_.end(), [&](const UnlimitedProcess& p) {
-      return p.pid == process.pid && p.uuid == process.uuid;
-    });
-    if (old != unlimited_.end()) {
-      process.first_seen_ns = old->first_seen_ns;
-      process.reported = old->reported;
-    }
-    if (process.reported) continue;
-    if (system::monotonic_ns() - process.first_seen_ns < kUnlimitedForNs) {
-      look_again_when_it_counts();
-      continue;
-    }
-    process.reported = true;
-    const bool ended = end_if_escaped(process);
-    events_.add(
-        {.kind = "unlimited",
-         .tenant = process.tenant,
-         .device = process.uuid,
-         .message = "process " + std::to_string(process.pid) + " (" + process.command +
-                    (ended ? ") used the GPU without a live limiter and was ended; run --allow-unlimited lets it"
-                           : ") uses the GPU without a live limiter")});
-  }
-  unlimited_ = std::move(now);
-}
-
-// A slice that holds all its processes is one with a view of its own; elsewhere a program may take the limiter off
-// without meaning to, and is only watched.
-bool Meter::end_if_escaped(const UnlimitedProcess& process) {
-  Tenant* tenant = process.tenant.empty() ? nullptr : tenants_.find(process.tenant);
-  if (!tenant || tenant->record.mount_namespace == 0 || tenant->record.request.allow_unlimited) return false;
-  const auto pidfd = system::open_pidfd(process.pid);
-  const auto stat = system::process_stat(process.pid);
-  if (!pidfd || !stat || is_shared_server(*stat) || !has_escaped(process.pid)) return false;
-  // Looked at again behind the pidfd: the number may be another process's by now, and its claim may have come.
-  tenants_.scan(*tenant);
-  return system::is_alive(process.pid, process.start_ticks) && in_namespace_of(tenant->record, process.pid) &&
-         !tenants_.live_process(*tenant, process.pid) && system::signal_process(pidfd->get(), SIGKILL);
-}
-
-// Not at the next period: on an idle machine that is as long again as it took to see it.
-void Meter::look_again_when_it_counts() {
-  if (look_again_) return;
-  look_again_ = true;
-  loop_.after(kUnlimitedForNs, [this] {
-    look_again_ = false;
-    read_now();
-  });
 }
 
 void Meter::measure_shares(std::uint64_t now_ns) {

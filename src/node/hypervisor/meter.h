@@ -1,6 +1,6 @@
 #pragma once
-// What the devices show: asks the provider for processes, sets them against the tenants' ledgers, writes the difference
-// and the process list into the grants, answers settle requests, and notices who uses a device without a live limiter.
+// What the devices show: asks the provider for processes, sets them against the tenants' ledgers, and has the outcome
+// posted in the grants (bulletin.h) and those without a live limiter watched (unlimited_watch.h).
 // NVML's pid need not be a tenant's: a server shared by tenants (MPS), or a pid that is not to be seen from here, is
 // one account for many, held against all their ledgers together. One reading is under way at a time; who asks meanwhile
 // gets the next. One thread.
@@ -12,23 +12,14 @@
 #include <vector>
 
 #include "device/provider_process.h"
+#include "node/hypervisor/bulletin.h"
 #include "node/hypervisor/device_table.h"
 #include "node/hypervisor/event_ring.h"
 #include "node/hypervisor/overhead_store.h"
 #include "node/hypervisor/tenant_table.h"
+#include "node/hypervisor/unlimited_watch.h"
 
 namespace tensor_fusion::node::hypervisor {
-
-struct UnlimitedProcess {
-  pid_t pid = 0;
-  std::uint64_t start_ticks = 0;
-  std::string uuid;
-  std::string command;
-  std::string tenant;  // it belongs to, empty: none
-  std::uint64_t memory_bytes = 0;
-  std::uint64_t first_seen_ns = 0;
-  bool reported = false;
-};
 
 class Meter {
  public:
@@ -41,34 +32,19 @@ class Meter {
   void settle(Tenant& tenant);                     // reads if one of its processes asks for it
   void read_periodically(std::uint64_t now_ns);    // also measures shares of time
   void read_metrics(std::function<void()> done);   // of the devices: utilisation, temperature, power
-  void list_processes(Tenant& tenant);             // into its grant page
-  const std::vector<UnlimitedProcess>& unlimited() const { return unlimited_; }
+  const std::vector<UnlimitedProcess>& unlimited() const { return unlimited_.list(); }
   std::uint64_t readings() const { return readings_; }
-  const std::map<pid_t, std::map<std::string, std::uint64_t>>& observed() const {
-    return observed_;
-  }  // pid -> uuid -> bytes
+  const ShownMemory& observed() const { return observed_; }
 
  private:
-  struct Before {
-    std::vector<std::uint64_t> used, changes;                                  // per row
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> settle;   // slot, row -> request
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> ledger;   // slot, row -> bytes
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> guessed;  // of these
-  };
   static bool asks(const Tenant& tenant);
   void begin();
   void finish(const std::vector<ProcessInformation>& processes);
-  Before begin_with(const Tenant& tenant) const;
+  BeforeReading begin_with(const Tenant& tenant) const;
   void account(const std::vector<ProcessInformation>& processes);
-  void apply(Tenant& tenant, const Before& before);
-  void learn_overhead(Tenant& tenant, const Before& before);
-  void learn_overhead(const Tenant& tenant, const Before& before, std::uint32_t row, Device& device) const;
-  void publish(Tenant& tenant, const Before& before);
-  void give_turn(Tenant& tenant, const Before& before, std::uint32_t row);
-  void answer(Tenant& tenant, const Before& before);
-  void report_unlimited(std::vector<UnlimitedProcess> now);
-  void look_again_when_it_counts();
-  bool end_if_escaped(const UnlimitedProcess& process);
+  void apply(Tenant& tenant, const BeforeReading& before);
+  void learn_overhead(Tenant& tenant, const BeforeReading& before);
+  void learn_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device) const;
   void measure_shares(std::uint64_t now_ns);
   void read_use();
   void look_at_use_in(std::uint64_t ns);
@@ -87,12 +63,11 @@ class Meter {
   std::uint64_t used_at_ns_ = 0;  // when use was read last
   std::minstd_rand random_;
   std::uint64_t settle_at_ns_ = 0;  // the next look at who asks; 0: none is due
-  bool look_again_ = false;
   std::uint64_t begun_ns_ = 0;
-  std::map<std::string, Before> before_;  // by tenant id
+  std::map<std::string, BeforeReading> before_;  // by tenant id
   std::vector<std::function<void()>> waiting_, served_;
-  std::map<pid_t, std::map<std::string, std::uint64_t>> observed_;
-  std::vector<UnlimitedProcess> unlimited_;
+  ShownMemory observed_;
+  UnlimitedWatch unlimited_;
   OverheadStore overheads_;
   std::uint64_t readings_ = 0;
   std::uint64_t shares_at_ns_ = 0;

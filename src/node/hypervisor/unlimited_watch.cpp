@@ -1,0 +1,70 @@
+#include "node/hypervisor/unlimited_watch.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "node/hypervisor/escape.h"
+#include "node/hypervisor/membership.h"
+#include "system/clock.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr std::uint64_t kUnlimitedForNs =
+    800'000'000;  // a limiter has registered long before its first allocation is this old
+
+}  // namespace
+
+void UnlimitedWatch::saw(std::vector<UnlimitedProcess> now) {
+  for (UnlimitedProcess& process : now) {
+    const auto old = std::find_if(list_.begin(), list_.end(), [&](const UnlimitedProcess& p) {
+      return p.pid == process.pid && p.uuid == process.uuid;
+    });
+    if (old != list_.end()) {
+      process.first_seen_ns = old->first_seen_ns;
+      process.reported = old->reported;
+    }
+    if (process.reported) continue;
+    if (system::monotonic_ns() - process.first_seen_ns < kUnlimitedForNs) {
+      look_again_when_it_counts();
+      continue;
+    }
+    process.reported = true;
+    const bool ended = end_if_escaped(process);
+    events_.add(
+        {.kind = "unlimited",
+         .tenant = process.tenant,
+         .device = process.uuid,
+         .message = "process " + std::to_string(process.pid) + " (" + process.command +
+                    (ended ? ") used the GPU without a live limiter and was ended; run --allow-unlimited lets it"
+                           : ") uses the GPU without a live limiter")});
+  }
+  list_ = std::move(now);
+}
+
+// A slice that holds all its processes is one with a view of its own; elsewhere a program may take the limiter off
+// without meaning to, and is only watched.
+bool UnlimitedWatch::end_if_escaped(const UnlimitedProcess& process) {
+  Tenant* tenant = process.tenant.empty() ? nullptr : tenants_.find(process.tenant);
+  if (!tenant || tenant->record.mount_namespace == 0 || tenant->record.request.allow_unlimited) return false;
+  const auto pidfd = system::open_pidfd(process.pid);
+  const auto stat = system::process_stat(process.pid);
+  if (!pidfd || !stat || is_shared_server(*stat) || !has_escaped(process.pid)) return false;
+  // Looked at again behind the pidfd: the number may be another process's by now, and its claim may have come.
+  tenants_.scan(*tenant);
+  return system::is_alive(process.pid, process.start_ticks) && in_namespace_of(tenant->record, process.pid) &&
+         !tenants_.live_process(*tenant, process.pid) && system::signal_process(pidfd->get(), SIGKILL);
+}
+
+// Not at the next period: on an idle machine that is as long again as it took to see it.
+void UnlimitedWatch::look_again_when_it_counts() {
+  if (look_again_) return;
+  look_again_ = true;
+  loop_.after(kUnlimitedForNs, [this] {
+    look_again_ = false;
+    read_();
+  });
+}
+
+}  // namespace tensor_fusion::node::hypervisor
