@@ -210,6 +210,7 @@ ShareUsage ShareTable::usage(ShareTenantId id, std::uint32_t device) const {
     usage.scale = account.scale;
     usage.admitted = place->admitted;
     usage.wanting = account.wanting;
+    usage.doubt = account.doubt;
     usage.look_closely = account.look_closely;
     usage.bypass_suspected = account.bypass_suspected || place->claims.shrunk() >= kForged;
   }

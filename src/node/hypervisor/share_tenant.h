@@ -36,6 +36,7 @@ struct ShareUsage {
   double scale = 1;                // k: measured time / estimated time
   bool admitted = false;
   bool wanting = false;
+  unsigned doubt = 0;             // of what it says it wants, by what it made of its turns
   bool look_closely = false;      // its use should be read again soon
   bool bypass_suspected = false;  // NVML shows far more use than its claims: the limiter may not be in the way
 };

@@ -147,12 +147,13 @@ bool Scene::start_daemon() {
     if (std::getenv("SHARE_BENCH_TRACE") != nullptr) {
       for (std::size_t i = 0; i < parts_.size(); ++i) {
         const auto usage = loop.usage(i + 1, parts_[i].device);
-        std::fprintf(
-            stderr,
-            "    daemon: %-9s service %8.1f ms estimated %8.1f scale %.2f held %8.1f ms launches %llu passes %llu\n",
-            parts_[i].program.c_str(), static_cast<double>(usage.service_ns) / 1e6,
-            static_cast<double>(usage.estimated_ns) / 1e6, usage.scale, static_cast<double>(usage.held_ns) / 1e6,
-            static_cast<unsigned long long>(usage.launches), static_cast<unsigned long long>(loop.passes()));
+        std::fprintf(stderr,
+                     "    daemon: %-9s service %8.1f ms estimated %8.1f scale %.2f held %8.1f ms launches %llu passes "
+                     "%llu doubt %u\n",
+                     parts_[i].program.c_str(), static_cast<double>(usage.service_ns) / 1e6,
+                     static_cast<double>(usage.estimated_ns) / 1e6, usage.scale,
+                     static_cast<double>(usage.held_ns) / 1e6, static_cast<unsigned long long>(usage.launches),
+                     static_cast<unsigned long long>(loop.passes()), usage.doubt);
       }
     }
   }
