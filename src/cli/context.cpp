@@ -47,9 +47,13 @@ void make_simulated_machine_absolute() {
   if (!error) ::setenv(kMachineVariable, absolute.c_str(), 1);
 }
 
-bool holds_records(const std::string& state) {
-  const auto names = system::list_directory(state + "/records");
-  return std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".json"); });
+// Slices that have outlived their hypervisor; their pages tell of them also where somebody has deleted the records.
+bool holds_slices(const std::string& state) {
+  return std::ranges::any_of(std::array{"/records", "/pages"}, [&](const char* folder) {
+    const auto names = system::list_directory(state + folder);
+    return std::ranges::any_of(
+        names, [](const std::string& name) { return name.ends_with(".json") || name.ends_with(".grant"); });
+  });
 }
 
 }  // namespace
@@ -104,7 +108,7 @@ base::Result<node::hypervisor::Client> Context::connect() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
   const bool ours = ::access(state_.c_str(), W_OK) == 0;
-  return ours && holds_records(state_) ? ensure_running() : std::move(client);
+  return ours && holds_slices(state_) ? ensure_running() : std::move(client);
 }
 
 base::Result<node::hypervisor::Client> Context::ensure_running() const {

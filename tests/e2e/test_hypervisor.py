@@ -59,7 +59,6 @@ def test_a_slice_whose_record_was_deleted_is_found_again_by_its_view(machine):
     before = {s["name"]: s for s in slices(machine)}
     first.kill()
     shutil.rmtree(machine.state / "records")
-    machine.hypervisor()
     after = {s["name"]: s for s in slices(machine)}
     for name in ("worker", "quiet"):
         for what in ("id", "pid", "state"):
