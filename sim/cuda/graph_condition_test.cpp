@@ -212,6 +212,7 @@ TEST_F(Conditions, take_time_for_each_round) {
   ASSERT_OK(cuEventCreate(&begin, 0));
   ASSERT_OK(cuEventCreate(&end, 0));
   ASSERT_OK(cuMemsetD32_v2(rounds, 50, 1));
+  EXPECT_OK(launch_busy(50'000));  // so that all is there when the device comes to it
   EXPECT_OK(cuEventRecord(begin, nullptr));
   EXPECT_OK(cuGraphLaunch(exec, nullptr));
   EXPECT_OK(cuEventRecord(end, nullptr));
