@@ -43,6 +43,10 @@ std::uint32_t Growth::processes_of(const contract::GrantPage& page, std::uint32_
   return listed_ = count;
 }
 
+bool Growth::is_listed(const contract::GrantPage& page, std::uint32_t pid) {
+  return processes_of(page, page.process_sequence.load(kAcquire), pid) != 0;
+}
+
 Growth::Verdict Growth::judge(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
                               std::uint64_t bytes, std::uint32_t me, std::uint32_t pid, bool fresh) {
   before_change(grant, own);

@@ -21,6 +21,7 @@ class Growth {
   Verdict judge(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
                 std::uint64_t bytes, std::uint32_t me, std::uint32_t pid, bool fresh);
 
+  bool is_listed(const contract::GrantPage& page, std::uint32_t pid);         // among the tenant's processes
   void before_change(const contract::GrantDevice& grant, std::uint64_t own);  // of what this process holds
   void after_change(std::uint64_t own);
 

@@ -21,6 +21,7 @@ constexpr std::uint64_t kCheckPeriodNs = 5'000'000;  // how long to wait before 
 // For a turn among many who want more than their part: as many as have slots, at the pace of readings.
 constexpr std::uint64_t kTurnPatienceNs = 15'000'000'000;
 constexpr std::uint64_t kTurnPauseNs = 2'000'000;
+constexpr std::uint64_t kListedWithinNs = 3'000'000'000;
 constexpr std::uint64_t kSlotPatienceNs = 1'000'000'000;  // till a hypervisor has put an overwritten page right
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;  // a live holder (stopped, or forged) loses the lock after this
 
@@ -144,7 +145,7 @@ bool Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
   Growth::Verdict verdict;
   while ((verdict = try_reserve(device, bytes, way)) == Growth::Verdict::unsure) {
     const std::uint64_t now = os::monotonic_ns();
-    if (now >= end || has_lost_its_slot(now)) break;
+    if (now >= end || has_lost_its_slot(now) || is_unlisted(device, way.fresh, now)) break;
     if (way.fresh) os::futex_wait(&word, 0, kTurnPauseNs, false);  // somebody else's turn
     way.fresh = ask_(device);
     way.believe = !way.fresh;
@@ -200,6 +201,28 @@ bool Ledger::has_lost_its_slot(std::uint64_t now) {
   if (lost_ns_.compare_exchange_strong(since, now, kRelaxed)) return false;
   if (since > now || now - since < kSlotPatienceNs) return false;
   say("another process has this one's slot of the claim page");
+  return true;
+}
+
+// The hypervisor lists a process within a second of its claim, and goes on reading without it if it never does: then
+// waiting for one's part is in vain.
+bool Ledger::is_unlisted(const Device& device, bool fresh, std::uint64_t now) {
+  if (!fresh) return false;
+  bool listed = false;
+  {
+    LedgerLock lock(*this, device.index);
+    listed = growth_[device.index].is_listed(*device.grant_page, pid_);
+  }
+  if (listed) {
+    unlisted_ns_.store(0, kRelaxed);
+    nobodys_.store(false, kRelaxed);
+    return false;
+  }
+  std::uint64_t since = 0;
+  if (unlisted_ns_.compare_exchange_strong(since, now, kRelaxed) || since > now || now - since < kListedWithinNs)
+    return false;
+  complain("the hypervisor does not count this process among its slice's; start it with tensor-fusion run");
+  nobodys_.store(true, kRelaxed);
   return true;
 }
 

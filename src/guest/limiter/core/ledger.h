@@ -39,6 +39,8 @@ class Ledger {
 
   // Whether its slot says that it is this process's; taken again where the page was overwritten and it is nobody's.
   bool keep_slot();
+  // Whether a reservation was refused because the hypervisor does not count this process among the slice's.
+  bool is_nobodys() const { return nobodys_.load(std::memory_order_relaxed); }
   // What the page says this process holds becomes what it does hold; true when it was something else.
   bool put_right(const Device& device);
 
@@ -67,6 +69,7 @@ class Ledger {
   Growth::Verdict try_reserve(const Device& device, std::uint64_t bytes, const Try& way);
   bool ask_and_reserve(const Device& device, std::uint64_t bytes);
   bool has_lost_its_slot(std::uint64_t now);  // for longer than a hypervisor takes to put the page right
+  bool is_unlisted(const Device& device, bool fresh, std::uint64_t now);
   std::uint64_t sum(std::uint32_t device) const;
   void change_held(const Device& device, std::uint64_t bytes);
   void recount();  // every device's total from the slots
@@ -83,7 +86,9 @@ class Ledger {
   std::atomic<std::uint32_t> asking_[contract::kMaxDevices] = {};  // a thread of this process waits for an answer
   Ask ask_ = nullptr;
   std::uint32_t pid_ = 0;
-  std::atomic<std::uint64_t> lost_ns_{0};  // since when its slot is not its own; 0: it is
+  std::atomic<std::uint64_t> lost_ns_{0};      // since when its slot is not its own; 0: it is
+  std::atomic<std::uint64_t> unlisted_ns_{0};  // since when the hypervisor does not list it; 0: it does
+  std::atomic<bool> nobodys_{false};
 };
 
 // Holds one device's totals for a scope.

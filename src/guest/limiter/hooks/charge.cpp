@@ -42,6 +42,8 @@ bool reserve(Device& device, std::uint64_t bytes) {
   return false;
 }
 
+CUresult no_room() { return attachment()->ledger.is_nobodys() ? refusal() : CUDA_ERROR_OUT_OF_MEMORY; }
+
 void release(Device& device, std::uint64_t bytes) { attachment()->ledger.release(device, bytes); }
 
 }  // namespace tensor_fusion::guest::limiter

@@ -10,12 +10,13 @@ namespace tensor_fusion::guest::limiter {
 bool reserve(Device& device, std::uint64_t bytes);
 bool try_reserve(Device& device, std::uint64_t bytes);  // the same for who has another way to go: it does not count
 void release(Device& device, std::uint64_t bytes);
+CUresult no_room();  // what a program is told of a reservation that was refused
 
 // `call()` asks the driver, `holding()` describes what it gave, `undo()` gives it back.
 template <class Call, class Describe, class Undo>
 [[gnu::always_inline]] inline CUresult charged(Device& device, std::uint64_t bytes, Call call, Describe describe,
                                                Undo undo) {
-  if (!reserve(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!reserve(device, bytes)) return no_room();
   fault(FaultPoint::reserved);
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {

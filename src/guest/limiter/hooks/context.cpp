@@ -61,9 +61,11 @@ bool reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
     const std::uint64_t left = view.limit - view.used;
     bytes = kUnknownOverhead;
     if ((view.unlimited || left >= bytes) && try_reserve(device, bytes)) break;
+    if (attachment()->ledger.is_nobodys()) return false;
     // The driver's account may leave a little less than the ledger does.
     if (view.used == 0 && left < kUnknownOverhead) {
       for (bytes = left; bytes != 0 && !try_reserve(device, bytes); bytes -= (bytes + 15) / 16) {
+        if (attachment()->ledger.is_nobodys()) return false;
       }
       if (bytes != 0) break;
     }
@@ -226,7 +228,7 @@ CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
   Guard guard(attachment()->context_mutex);
   std::uint64_t overhead = 0;
   bool guessed = false;
-  if (!reserve_overhead(*device, overhead, guessed)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!reserve_overhead(*device, overhead, guessed)) return no_room();
   fault(FaultPoint::reserved);
   const CUresult result = call();
   forget_current();
@@ -332,7 +334,7 @@ TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {
   if (primary != 0 && primary_active(ordinal)) return TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
   std::uint64_t overhead = 0;
   bool guessed = false;
-  if (!reserve_overhead(*device, overhead, guessed)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!reserve_overhead(*device, overhead, guessed)) return no_room();
   fault(FaultPoint::reserved);
   const CUresult result = TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
   if (result != CUDA_SUCCESS) {

@@ -157,6 +157,17 @@ TEST(Doors, stay_shut_for_one_process_more_than_the_slice_keeps_account_of) {
   EXPECT_NE(said.find("as many programs on its GPUs as it can keep account of"), std::string::npos) << said;
 }
 
+// It waited for 15 s for its part of what is left, and was told that memory is out.
+TEST(Doors, shut_soon_before_a_process_that_the_hypervisor_does_not_count_as_the_slices) {
+  TestSlice slice({device(0, 64 * kMiB)});
+  slice.start_hypervisor([](std::uint32_t) { return kMiB; }, true, false);
+  const std::uint64_t begin = os::monotonic_ns();
+  const std::string said = said_unasked(slice);
+  EXPECT_LT(os::monotonic_ns() - begin, 10'000'000'000u);
+  EXPECT_NE(said.find("802"), std::string::npos) << said;
+  EXPECT_NE(said.find("does not count this process among its slice's"), std::string::npos) << said;
+}
+
 TEST(Doors, hold_with_deep_binding) {
   TestSlice slice({device(0, 64 * kMiB)});
   slice.start_hypervisor();
@@ -169,7 +180,7 @@ TEST(Doors, hold_with_deep_binding) {
 
 TEST(Fork, gives_the_child_an_account_of_its_own) {
   TestSlice slice({device(0, 64 * kMiB)});
-  slice.start_hypervisor();
+  slice.start_hypervisor({}, false);  // what the child had is looked at after its end
   const Outcome outcome = run(probe(slice, {"dlsym", "fork", std::to_string(kMiB)}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(outcome.number("child_alloc"), 0u);

@@ -74,8 +74,9 @@ TestSlice::~TestSlice() {
   std::filesystem::remove_all(directory_);
 }
 
-void TestSlice::start_hypervisor(Account account, bool reaps) {
+void TestSlice::start_hypervisor(Account account, bool reaps, bool lists) {
   stop_ = false;
+  lists_ = lists;
   reaps_ = reaps;
   account_ = std::move(account);
   thread_ = std::thread([this] { run(); });
@@ -94,7 +95,7 @@ void TestSlice::run() {
     while (read(bell, bytes, sizeof bytes) > 0) {
     }
     const std::uint32_t list = grant_->process_sequence.load();
-    list_processes();
+    if (lists_) list_processes();
     for (std::uint32_t i = 0; i < grant_->device_count; ++i) {
       contract::GrantDevice& device = grant_->devices[i];
       std::uint32_t asked = 0;
@@ -146,7 +147,7 @@ void TestSlice::read_account(std::uint32_t row) {
   device.reading_mark.store(reading);
   device.observed_bytes.store(shown == 0 ? 1 : shown);
   std::uint32_t turn = 0;
-  for (std::uint32_t step = 0; step < high && turn == 0; ++step) {
+  for (std::uint32_t step = 0; lists_ && step < high && turn == 0; ++step) {
     const std::uint32_t slot = (last_turn_[row] + step) % high;
     const std::uint32_t asked = requests[slot];
     if (asked == seen_[slot][row] || claim_->processes[slot].state.load() != contract::kSlotLive) continue;

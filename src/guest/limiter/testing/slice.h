@@ -37,7 +37,7 @@ class TestSlice {
   using Account = std::function<std::uint64_t(std::uint32_t row)>;
   // Heartbeat, admission, readings and reaping, in a thread. Reaping looks at /proc, where the start of an emulated
   // process is not what the emulator tells it.
-  void start_hypervisor(Account account = {}, bool reaps = true);
+  void start_hypervisor(Account account = {}, bool reaps = true, bool lists = true);
   void stop_hypervisor();
   std::uint64_t reap_ms() const { return worst_reap_ms_; }  // longest time between a death and its slot being free
 
@@ -49,6 +49,7 @@ class TestSlice {
   std::string directory_;
   Account account_;
   bool reaps_ = true;
+  bool lists_ = true;  // the processes it sees
   std::uint32_t last_turn_[contract::kMaxDevices] = {};
   std::uint32_t seen_[contract::kMaxProcesses][contract::kMaxDevices] = {};  // settle requests that had their turn
   contract::GrantPage* grant_ = nullptr;
