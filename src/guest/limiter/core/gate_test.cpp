@@ -50,12 +50,13 @@ TEST_F(Gate, holds_a_launch_until_it_is_admitted_and_tells_that_it_waits) {
 
 TEST_F(Gate, takes_no_turn_of_others_for_a_pause_of_its_own) {
   teach(0xf0, 200'000);
+  const double late_before = late_ms();
   for (int i = 0; i < 20; ++i) {
     FakeGpu::get().run(plain(nullptr), 2 * kMs);  // another's slice
     launch(0xf0, 200'000);
     sync();
   }
-  EXPECT_LT(claimed().gap_ns.load(), 1'000'000u);
+  EXPECT_LT(static_cast<double>(claimed().gap_ns.load()) / 1e6, 1.0 + (late_ms() - late_before));
 }
 
 TEST_F(Gate, tells_of_work_on_a_lease_before_it_is_counted) {
