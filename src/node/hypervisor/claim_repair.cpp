@@ -49,8 +49,15 @@ bool repair_claim(Tenant& tenant) {
     give_slot_back(page, process.said);
     overwritten = true;
   }
-  if (overwritten) page.process_high.store(contract::kMaxProcesses, kRelaxed);  // there may be something in any slot
-  return overwritten;
+  if (!overwritten) return false;
+  // There may be something in any slot. What is no state was never one's whose memory counts: it is free at once, for
+  // who has had it and for new ones.
+  page.process_high.store(contract::kMaxProcesses, kRelaxed);
+  for (contract::ClaimProcess& process : page.processes) {
+    std::uint32_t state = process.state.load(std::memory_order_acquire);
+    if (state > contract::kSlotReaping) process.state.compare_exchange_strong(state, contract::kSlotFree);
+  }
+  return true;
 }
 
 }  // namespace tensor_fusion::node::hypervisor
