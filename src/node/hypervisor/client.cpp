@@ -68,7 +68,7 @@ ErrorCode ended_with(int status) {
 
 bool may_try_again(ErrorCode code, int status) {
   return code == ErrorCode::kAlreadyRunning || (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
-         (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+         (WIFSIGNALED(status) && (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL));
 }
 
 }  // namespace
