@@ -399,5 +399,24 @@ TEST(Flood, of_stretches_that_all_overlap_is_settled_in_a_moment) {
   EXPECT_NEAR(measured / 1e6, (kTenants * kEach * 3e3 + 5e6) / 1e6, 0.1) << "no more than passed, and no less";
 }
 
+// As many as one claim's page has places for, none of which is one with another.
+TEST(Flood, of_stretches_that_cannot_be_joined_is_read_in_a_moment) {
+  Arbiter arbiter;
+  constexpr Time kBegin = kSecond;
+  constexpr std::size_t kMarkers = 512 * 32;
+  arbiter.add(1, weight(.5), kBegin);
+  arbiter.add(2, weight(.5), kBegin);
+  arbiter.decide(kBegin);
+  std::vector<ShareStretch> stretches;
+  for (std::size_t i = 0; i < kMarkers; ++i) {
+    const Time start = kBegin + 1 + (kMarkers - i) * kUs;
+    stretches.push_back({start, start + kMs, kUs, static_cast<std::uint32_t>(i)});
+  }
+  const double before = cpu_ms();
+  for (int reads = 1; reads <= 5; ++reads)
+    arbiter.observe(1, {.launched_ns = kMarkers * kUs}, stretches, kBegin + (20 + reads) * kMs);
+  EXPECT_LT((cpu_ms() - before) / 5, 20);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::pool

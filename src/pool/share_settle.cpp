@@ -35,13 +35,17 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
   tenant.claim.progress_ns = std::min(claim.progress_ns, now + kLongestStretchNs);
   tenant.busy_end = tenant.claim.progress_ns > now ? tenant.claim.progress_ns
                                                    : std::max(std::min(tenant.busy_end, now), tenant.claim.progress_ns);
+  bool may_join = true;  // until it gains little: one claim can tell of thousands that cannot be joined
   for (const ShareStretch& said : stretches) {
     const std::uint64_t end = std::min(said.end_ns, now + kClockErrorNs);
     const double estimated = static_cast<double>(std::min(said.estimated_ns, kLongestStretchNs));
     const std::uint64_t start = std::max(said.start_ns, swept_);
-    if (tenant.stretches.size() >= kMaxStretches) join(tenant.stretches);
-    if (said.end_ns <= said.start_ns || start >= end || said.end_ns - said.start_ns > kLongestStretchNs ||
-        tenant.stretches.size() >= kMaxStretches) {
+    const bool counts = said.end_ns > said.start_ns && start < end && said.end_ns - said.start_ns <= kLongestStretchNs;
+    if (counts && may_join && tenant.stretches.size() >= kMaxStretches) {
+      join(tenant.stretches);
+      may_join = tenant.stretches.size() <= kMaxStretches / 2;
+    }
+    if (!counts || tenant.stretches.size() >= kMaxStretches) {
       // Too late, nonsense, or a flood.
       const bool late = said.start_ns < end && end - said.start_ns <= kLongestStretchNs;
       settle_late(tenant, said.start_ns, late ? std::min(end, swept_) : 0, estimated);
