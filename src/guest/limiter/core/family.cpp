@@ -39,6 +39,14 @@ void Family::begin(std::uint64_t key) {
   key_.store(key, std::memory_order_release);
 }
 
+// Its numbers too, or the next that takes the row stands for a moment by what another had earned.
+void Family::forget() {
+  needed_.store(0, kRelaxed);
+  foretold_.store(0, kRelaxed);
+  rate_.store(0, kRelaxed);
+  key_.store(0, std::memory_order_release);
+}
+
 void Family::learn(std::uint64_t measured_ns, std::uint64_t blocks, Measured how) {
   const std::uint64_t ns = measured_ns > kLongestNs ? kLongestNs : measured_ns;
   const std::uint64_t told = foretell_ns(blocks);
@@ -111,7 +119,7 @@ void Families::learn(const Duration& duration, std::uint64_t measured_ns, Measur
 
 void Families::clear() {
   if (!used_.exchange(false, kRelaxed)) return;
-  for (Family& row : rows_) row.key_.store(0, kRelaxed);
+  for (Family& row : rows_) row.forget();
 }
 
 }  // namespace tensor_fusion::guest::limiter

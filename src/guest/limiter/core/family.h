@@ -15,20 +15,26 @@ namespace tensor_fusion::guest::limiter {
 
 class Family {
  public:
-  bool vouches() const { return foretold_.load(std::memory_order_relaxed) >= needed_.load(std::memory_order_relaxed); }
+  // Not one that is just being made: its key shows before its numbers do.
+  bool vouches() const {
+    const std::uint32_t needed = needed_.load(std::memory_order_relaxed);
+    return needed != 0 && foretold_.load(std::memory_order_relaxed) >= needed;
+  }
   std::uint64_t foretell_ns(std::uint64_t blocks) const;  // 0: nothing is known
   void learn(std::uint64_t measured_ns, std::uint64_t blocks, Measured how);
+
+  void begin(std::uint64_t key);
+  void forget();  // and is free
 
   static constexpr std::uint32_t kFirstNeeded = 4;
 
  private:
   friend class Families;
-  void begin(std::uint64_t key);
 
   std::atomic<std::uint64_t> key_;   // 0 = free
   std::atomic<std::uint64_t> rate_;  // nanoseconds for each block, in 65536ths
   std::atomic<std::uint32_t> foretold_;
-  std::atomic<std::uint32_t> needed_;
+  std::atomic<std::uint32_t> needed_;  // 0: not begun
 };
 
 class Families {

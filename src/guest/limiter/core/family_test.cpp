@@ -70,5 +70,17 @@ TEST_F(FamilyTest, keeps_its_word_through_a_flood_of_new_families) {
   EXPECT_FALSE(g_families.vouch_for(row(0x100 * 39'999, 1200))) << "which is new";
 }
 
+// Another thread finds the key of one that is being made before its numbers are there.
+TEST_F(FamilyTest, says_nothing_before_it_has_begun_or_after_it_was_forgotten) {
+  Family family{};
+  EXPECT_FALSE(family.vouches());
+  family.begin(17);
+  for (std::uint32_t i = 0; i <= Family::kFirstNeeded; ++i) family.learn(100 * kUs, 1024, Measured::alone);
+  ASSERT_TRUE(family.vouches());
+  family.forget();
+  EXPECT_FALSE(family.vouches());
+  EXPECT_EQ(family.foretell_ns(1024), 0);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::guest::limiter
