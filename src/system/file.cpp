@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include <algorithm>
 #include <array>
@@ -131,6 +132,25 @@ base::Result<void> replace_file(const std::string& path, std::string_view conten
   if (written && ::rename(beside.c_str(), path.c_str()) != 0) written = std::unexpected(error_of("write", path, errno));
   if (!written) ::unlink(beside.c_str());
   return written;
+}
+
+base::Result<bool> let_user_in(const std::string& folder, std::uint32_t user) {
+  // POSIX access control list, as the kernel's linux/posix_acl_xattr.h lays it out (little-endian, entries in this
+  // order).
+  struct Entry {
+    std::uint16_t tag, permissions;
+    std::uint32_t id;
+  };
+  constexpr std::uint16_t kOwner = 0x01, kUser = 0x02, kGroup = 0x04, kMask = 0x10, kOther = 0x20;
+  constexpr std::uint32_t kNobody = 0xffffffff;
+  const struct {
+    std::uint32_t version = 2;
+    Entry entries[5];
+  } list = {2,
+            {{kOwner, 7, kNobody}, {kUser, 5, user}, {kGroup, 0, kNobody}, {kMask, 5, kNobody}, {kOther, 0, kNobody}}};
+  if (::lsetxattr(folder.c_str(), "system.posix_acl_access", &list, sizeof list, 0) == 0) return true;
+  if (errno == EOPNOTSUPP || errno == ENOSYS) return false;
+  return std::unexpected(error_of("keep to its user", folder, errno));
 }
 
 base::Result<void> make_directories(const std::string& path, unsigned mode) {

@@ -22,6 +22,9 @@ base::Result<void> make_directories(const std::string& path, unsigned mode = 075
 base::Result<void> remove_tree(const std::string& path);           // does not follow links; a missing path is no error
 std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without dots; empty when unreadable
 bool exists(const std::string& path);
+// Lets one user, beside the owner and nobody else, look into and through a folder of ours. False where the file system
+// keeps no lists of users; the folder is then as it was.
+base::Result<bool> let_user_in(const std::string& folder, std::uint32_t user);
 
 struct FileIdentity {
   std::uint64_t device = 0;

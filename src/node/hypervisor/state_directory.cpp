@@ -50,7 +50,7 @@ std::string StateDirectory::socket() const { return path_ + "/" + kSocketName; }
 
 base::Result<void> StateDirectory::make_log(const std::string& id, uid_t user, gid_t group) const {
   const std::string file = log(id);
-  const system::Fd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0640));
+  const system::Fd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!made) return std::unexpected(system::error_of("keep output in", file, errno));
   if (user == ::geteuid() || ::fchown(made.get(), user, group) == 0) return {};
   const int error_number = errno;

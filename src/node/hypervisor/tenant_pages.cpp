@@ -19,7 +19,7 @@ using contract::GrantPage;
 
 constexpr unsigned kGrantMode = 0644;
 constexpr unsigned kClaimMode = 0666;
-constexpr unsigned kBellMode = 0622;  // tenants ring, the hypervisor listens
+constexpr unsigned kBellMode = 0666;  // opened for both by who rings, too: else a ring with nobody there is SIGPIPE
 
 std::string hidden_name(const std::string& hidden, const char* name) { return hidden + "." + name; }
 
@@ -52,12 +52,15 @@ base::Result<system::MappedPage> attach_page(const std::string& directory, const
   return page;
 }
 
-// For its user's group only, since any other could cut and falsify what is in it; but not theirs, so that what we do by
-// path in it cannot be led elsewhere. The pages themselves stay open to all: a view shows them to whatever users the
-// slice's programs change to.
+// For its user only, since any other could cut and falsify what is in it; but not theirs, so that what we do by path in
+// it cannot be led elsewhere. The pages themselves stay open to all: a view shows them to whatever users the slice's
+// programs change to. Where the file system keeps no lists of users, it is for the user's group.
 base::Result<void> make_directory(const std::string& path, const TenantRecord& record) {
   if (auto made = system::make_directories(path, 0700); !made) return made;
   if (::geteuid() != 0 || !record.group) return {};
+  auto let_in = system::let_user_in(path, record.user);
+  if (let_in && *let_in) return {};
+  if (!let_in) return std::unexpected(let_in.error());
   if (::chown(path.c_str(), static_cast<uid_t>(-1), *record.group) != 0 || ::chmod(path.c_str(), 0750) != 0)
     return std::unexpected(system::error_of("keep to its user", path, errno));
   return {};
@@ -118,11 +121,11 @@ std::uint32_t TenantPages::slots() const { return slots_ = slot_count(claim(), s
 base::Result<void> TenantPages::open_bell() {
   const std::string path = directory_ + "/" + contract::kBellFile;
   for (int tries = 0; tries < 2; ++tries) {
-    if (::mkfifo(path.c_str(), kBellMode) == 0) ::chmod(path.c_str(), kBellMode);
+    static_cast<void>(::mkfifo(path.c_str(), kBellMode));
     // Read and write, so that the last ringer's leaving is no end of file.
     system::Fd bell(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
     struct stat info{};
-    if (bell && ::fstat(bell.get(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+    if (bell && ::fstat(bell.get(), &info) == 0 && S_ISFIFO(info.st_mode) && ::fchmod(bell.get(), kBellMode) == 0) {
       bell_ = std::move(bell);
       return {};
     }
