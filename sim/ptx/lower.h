@@ -107,7 +107,7 @@ class Lowerer {
   bool integer_mma(const Instruction& in, Modifiers& m);
   bool wmma(const Instruction& in, Modifiers& m);
   bool memory_space(Modifiers& m, AddressSpace& space, bool& param);
-  bool packed_registers(const Operand& operand, std::size_t count, bool out, std::vector<Reg>& regs);
+  bool packed_registers(const Operand& operand, std::size_t count, bool out, std::vector<Reg>& regs, int bytes = 4);
 
   bool operands(const Instruction& in, std::size_t least, std::size_t most);
   bool fail(const Instruction& in, std::string message);

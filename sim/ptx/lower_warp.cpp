@@ -112,13 +112,13 @@ bool Lowerer::warp(const Instruction& in, Modifiers& m) {
   return true;
 }
 
-bool Lowerer::packed_registers(const Operand& operand, std::size_t count, bool out, std::vector<Reg>& regs) {
+bool Lowerer::packed_registers(const Operand& operand, std::size_t count, bool out, std::vector<Reg>& regs, int bytes) {
   const auto one = [&](const Operand& element) {
     if (element.kind != OperandKind::symbol || element.symbol.kind != SymbolKind::reg)
       return fail(element, "a register is expected");
-    const int width = bytes_of(function_->registers[element.symbol.index]);
-    const Type type = width == 8 ? Type::b64 : Type::b32;
-    if (width < 4) return fail(element, "a 32-bit register is expected");
+    if (bytes_of(function_->registers[element.symbol.index]) != bytes)  // an effect writes as many, whatever is there
+      return fail(element, bytes == 8 ? "a 64-bit register is expected" : "a 32-bit register is expected");
+    const Type type = bytes == 8 ? Type::b64 : Type::b32;
     const Reg reg = out ? def(element, type) : use(element, type);
     regs.push_back(reg);
     return reg != kNoReg;
@@ -165,17 +165,12 @@ bool Lowerer::mma(const Instruction& in, Modifiers& m) {
   for (const Shape& shape : kShapes) {
     if (shape.d != m.type(0) || shape.ab != m.type(1) || !m.take(shape.name)) continue;
     Extra extra;
-    if (!packed_registers(in.operands[1], shape.a_count, false, extra.ins) ||
-        !packed_registers(in.operands[2], shape.b_count, false, extra.ins) ||
-        !packed_registers(in.operands[3], shape.d_count, false, extra.ins) ||
-        !packed_registers(in.operands[0], shape.d_count, true, extra.outs)) {
+    const int bytes = shape.d == Type::f64 ? 8 : 4;
+    if (!packed_registers(in.operands[1], shape.a_count, false, extra.ins, bytes) ||
+        !packed_registers(in.operands[2], shape.b_count, false, extra.ins, bytes) ||
+        !packed_registers(in.operands[3], shape.d_count, false, extra.ins, bytes) ||
+        !packed_registers(in.operands[0], shape.d_count, true, extra.outs, bytes)) {
       return false;
-    }
-    const bool wide = shape.d == Type::f64;
-    for (const std::vector<Reg>* list : {&extra.ins, &extra.outs}) {
-      for (const Reg reg : *list) {
-        if (program.regs[reg].width != (wide ? 8 : 4)) return fail(in, "Arguments mismatch for instruction 'mma'");
-      }
     }
     program.uses_warps = true;
     Op op;

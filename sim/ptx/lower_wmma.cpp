@@ -39,10 +39,36 @@ bool fits(const WmmaCode& code, WmmaElement factor) {
       return code.k == 32;
     case WmmaElement::b1:
       return code.k == 128;
+    case WmmaElement::f32:
+    case WmmaElement::s32:
+      return false;  // sums only
     default:
       return code.k == 16;
   }
 }
+
+// What the factors of one kind are summed up in.
+bool sums(WmmaElement factor, WmmaElement sum) {
+  switch (factor) {
+    case WmmaElement::f16:
+      return sum == WmmaElement::f16 || sum == WmmaElement::f32;
+    case WmmaElement::bf16:
+    case WmmaElement::tf32:
+      return sum == WmmaElement::f32;
+    case WmmaElement::f64:
+      return sum == WmmaElement::f64;
+    default:
+      return sum == WmmaElement::s32;
+  }
+}
+
+// Where no factor is named: whether some that this shape has are summed up in it.
+bool fits_sum(const WmmaCode& code, WmmaElement sum) {
+  return std::ranges::any_of(kElements,
+                             [&](const auto& known) { return fits(code, known.second) && sums(known.second, sum); });
+}
+
+int register_bytes(WmmaElement element) { return element == WmmaElement::f64 ? 8 : 4; }
 
 }  // namespace
 
@@ -132,13 +158,16 @@ bool Lowerer::wmma(const Instruction& in, Modifiers& m) {
     if (!operands(in, 4, 4)) return false;
     if (elements.size() == 2)  // of halves: the results' are named alone
       elements = {elements[0], WmmaElement::f16, WmmaElement::f16, elements[1]};
-    if (elements.size() != 4 || !fits(code, elements[1]) || !fits(code, elements[2])) return unsupported(in);
+    if (elements.size() != 4 || elements[1] != elements[2] || !fits(code, elements[1]) ||
+        !sums(elements[1], elements[0]) || !sums(elements[1], elements[3]))
+      return unsupported(in);
+    const int bytes = register_bytes(elements[1]);
     code.elements_cd = pair_of(elements[3], elements[0]);
     code.elements_ab = pair_of(elements[1], elements[2]);
-    if (!packed_registers(in.operands[1], registers_of(code.a(), code.m, code.k, true), false, extra.ins) ||
-        !packed_registers(in.operands[2], registers_of(code.b(), code.k, code.n, true), false, extra.ins) ||
-        !packed_registers(in.operands[3], registers_of(code.c(), code.m, code.n, false), false, extra.ins) ||
-        !packed_registers(in.operands[0], registers_of(code.d(), code.m, code.n, false), true, extra.outs))
+    if (!packed_registers(in.operands[1], registers_of(code.a(), code.m, code.k, true), false, extra.ins, bytes) ||
+        !packed_registers(in.operands[2], registers_of(code.b(), code.k, code.n, true), false, extra.ins, bytes) ||
+        !packed_registers(in.operands[3], registers_of(code.c(), code.m, code.n, false), false, extra.ins, bytes) ||
+        !packed_registers(in.operands[0], registers_of(code.d(), code.m, code.n, false), true, extra.outs, bytes))
       return false;
     op.effect = wmma_multiply_effect();
     return finish_op();
@@ -148,7 +177,7 @@ bool Lowerer::wmma(const Instruction& in, Modifiers& m) {
   const WmmaMatrix matrix = m.take("a") ? WmmaMatrix::a : m.take("b") ? WmmaMatrix::b : WmmaMatrix::c;
   m.take(loads ? "c" : "d");
   const bool is_factor = matrix != WmmaMatrix::c;
-  if (is_factor && !fits(code, elements[0])) return unsupported(in);
+  if (is_factor ? !fits(code, elements[0]) : !fits_sum(code, elements[0])) return unsupported(in);
   code.elements_ab = pair_of(elements[0], elements[0]);
   code.elements_cd = code.elements_ab;
   if (m.take("col")) code.flags |= WmmaCode::kByColumns;
@@ -160,7 +189,7 @@ bool Lowerer::wmma(const Instruction& in, Modifiers& m) {
   Address at;
   if (!address(in.operands[loads ? 1 : 0], space, false, at)) return false;
   if (!packed_registers(in.operands[loads ? 0 : 1], registers_of(elements[0], code.rows(), code.columns(), is_factor),
-                        loads, loads ? extra.outs : extra.ins))
+                        loads, loads ? extra.outs : extra.ins, register_bytes(elements[0])))
     return false;
   op.a = make(8);
   alu({.op = AluOp::add, .type = Type::u64}, table_.integer, op.a, at.base,

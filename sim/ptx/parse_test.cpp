@@ -64,6 +64,43 @@ TEST(Parse, refuses_names_and_operands_that_do_not_fit) {
   EXPECT_EQ(message("lop3.b32 %r1, %r2, %r3, %r4, 300;"), "lop3 needs a table from 0 to 255");
 }
 
+// What a matrix is loaded into, an effect writes later without looking at it again.
+TEST(Parse, refuses_registers_and_sums_that_do_not_fit_a_matrix) {
+  const auto message = [](const std::string& body) {
+    const ParseError error = error_of(in_kernel("  " + body));
+    EXPECT_EQ(error.line, 11) << body;
+    EXPECT_GT(error.column, 0) << body;
+    return error.message;
+  };
+  const std::string four = "{%r1, %r2, %r3, %r4}", wide = "{%rd1, %rd2}", narrow = "{%r1, %r2}";
+  const std::string load = "wmma.load.", store = "wmma.store.d.sync.aligned.row.",
+                    mma = "wmma.mma.sync.aligned.row.col.";
+  EXPECT_EQ(error_of(in_kernel(load + "a.sync.aligned.row.m8n8k4.f64 %rd1, [%rd2];")).message, "");
+  EXPECT_EQ(message(load + "a.sync.aligned.row.m8n8k4.f64 %r1, [%rd2];"), "a 64-bit register is expected");
+  EXPECT_EQ(message(load + "c.sync.aligned.row.m8n8k4.f64 " + narrow + ", [%rd2];"), "a 64-bit register is expected");
+  EXPECT_EQ(message(load + "c.sync.aligned.row.m8n8k32.s32 " + wide + ", [%rd2];"), "a 32-bit register is expected");
+  EXPECT_EQ(message(store + "m8n8k4.f64 [%rd2], " + narrow + ";"), "a 64-bit register is expected");
+  EXPECT_EQ(message(mma + "m8n8k4.rn.f64.f64.f64.f64 " + narrow + ", %rd1, %rd2, " + wide + ";"),
+            "a 64-bit register is expected");
+  EXPECT_EQ(message(mma + "m8n8k4.rn.f64.f64.f64.f64 " + wide + ", %r1, %rd2, " + wide + ";"),
+            "a 64-bit register is expected");
+  EXPECT_EQ(message("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 " + narrow + ", %rd1, %rd2, " + wide + ";"),
+            "a 64-bit register is expected");
+  EXPECT_EQ(message("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 " + wide + ", %r1, %r2, " + narrow + ";"),
+            "a 32-bit register is expected");
+  EXPECT_EQ(message("ldmatrix.sync.aligned.m8n8.x1.shared.b16 %rd1, [%r1];"), "a 32-bit register is expected");
+  const auto unsupported = [](const std::string& opcode) { return "unsupported instruction '" + opcode + "'"; };
+  for (const std::string& opcode :
+       {load + "c.sync.aligned.row.m8n8k128.b1", load + "c.sync.aligned.row.m8n8k4.f32",
+        load + "c.sync.aligned.row.m16n16k8.s32", load + "a.sync.aligned.row.m16n16k16.f32"})
+    EXPECT_EQ(message(opcode + " " + four + ", [%rd2];"), unsupported(opcode));
+  EXPECT_EQ(message(store + "m8n8k32.s4 [%rd2], %r1;"), unsupported(store + "m8n8k32.s4"));
+  for (const std::string& opcode :
+       {mma + "m8n8k128.b1.b1.b1.b1", mma + "m8n8k32.s32.s4.s4.f32", mma + "m8n8k32.f16.s4.s4.s32",
+        mma + "m16n16k16.s32.f16.f16.f32", mma + "m16n16k16.f32.f16.bf16.f32", mma + "m16n16k8.f16.tf32.tf32.f32"})
+    EXPECT_EQ(message(opcode + " " + four + ", %r1, %r2, " + four + ";"), unsupported(opcode));
+}
+
 TEST(Parse, refuses_a_call_of_what_is_not_there) {
   const std::string text =
       kHead + ".extern .func (.param .b32 r) missing(.param .b32 a);\n" +
