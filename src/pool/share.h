@@ -167,7 +167,9 @@ class Arbiter {
     std::uint64_t late_until = 0;    // stretches that came too late were charged up to here
     ShareWitness witness;
     ShareConduct conduct;
-    double judged = 0;  // `measured` when its claims were last held against the clock
+    double judged = 0;       // `measured` when its claims were last held against the clock
+    double seen_before = 0;  // by the driver's word, when its oldest open work began
+    double uncharged = 0;    // told, but too late to be sure that it was its own
 
     double claimed() const { return measured + scale * (launched - settled); }
     // Of one that was caught the device's time counts, where it is more than it says.
@@ -188,8 +190,9 @@ class Arbiter {
   void charge_idle(std::uint64_t until, std::uint64_t now);
   static void join(std::vector<Stretch>& stretches);
   void close(Tenant& tenant, const Stretch& stretch) const;
-  void settle_at_estimate(Tenant& tenant, double estimated) const;
-  void settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated) const;
+  void settle_at_estimate(Tenant& tenant, double estimated, double most_ns) const;
+  static ShareTold told(const Tenant& tenant, std::uint64_t now);
+  void settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated, std::uint64_t now) const;
   void contend(Tenant& holder, std::uint64_t now);
   double cap_credit(const Tenant& tenant) const;
   double priority_credit(const Tenant& tenant) const;

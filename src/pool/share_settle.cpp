@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kLongestLaunchNs = 60e9;  // of estimated time one observation may add
 constexpr double kLongestSavedForNs = 250e6;
+constexpr double kSeenWellNs = 1e9;  // the driver's word is exact enough for what is longer
 constexpr std::uint64_t kLongestStretchNs = 60'000'000'000;
 constexpr std::uint64_t kClockErrorNs = 2'000'000;  // a marker may seem to lie this far in the future
 constexpr std::size_t kMaxStretches = 512;          // of one tenant not yet settled
@@ -31,6 +32,7 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     tenant.seen_wanted_since = wanted;
     if (!holds && wanted >= tenant.busy_end + rules_.idle_ns) tenant.woke = true;
   }
+  const bool another = claim.open_since_ns != tenant.claim.open_since_ns;
   tenant.claim = claim;
   tenant.claim.progress_ns = std::min(claim.progress_ns, now + kLongestStretchNs);
   tenant.busy_end = tenant.claim.progress_ns > now ? tenant.claim.progress_ns
@@ -48,7 +50,7 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     if (!counts || tenant.stretches.size() >= kMaxStretches) {
       // Too late, nonsense, or a flood.
       const bool late = said.start_ns < end && end - said.start_ns <= kLongestStretchNs;
-      settle_late(tenant, said.start_ns, late ? std::min(end, swept_) : 0, estimated);
+      settle_late(tenant, said.start_ns, late ? std::min(end, swept_) : 0, estimated, now);
       continue;
     }
     const double wall = static_cast<double>(said.end_ns - said.start_ns);
@@ -56,30 +58,41 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
     // What of it lies before the sweep is settled at once, at its estimate.
     const double part = static_cast<double>(end - start) / wall;
-    settle_late(tenant, said.start_ns, start, estimated * (1 - part));
+    settle_late(tenant, said.start_ns, start, estimated * (1 - part), now);
     tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999});
   }
+  if (another) tenant.seen_before = tenant.witness.seen_ns();
   tenant.conduct.judge_claim(tenant.measured - tenant.judged, now);
   tenant.judged = tenant.measured;
 }
 
 // What the sweep has passed without it. Others may have had turns in that time, so it counts as estimated; but not
-// where it took so much longer that the estimate says nothing: nobody gains by being told of late. Streams beside each
+// where it took so much longer that the estimate says nothing: nobody gains by being told of late. Where it is not
+// sure, the driver's word decides, and of long work its word is also the most it may have had. Streams beside each
 // other pay for one time once.
-void Arbiter::settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated) const {
-  settle_at_estimate(tenant, estimated);
+void Arbiter::settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated,
+                          std::uint64_t now) const {
+  double most = end > start ? static_cast<double>(end - start) : kLongestLaunchNs;
+  if (most >= kSeenWellNs) most = std::min(most, tenant.witness.most_since(tenant.seen_before, now));
+  settle_at_estimate(tenant, estimated, most);
   start = std::max(start, tenant.late_until);
   if (start >= end) return;
   tenant.late_until = end;
-  const double beyond = static_cast<double>(end - start) - estimated * tenant.scale;
-  if (beyond > 3 * estimated * tenant.scale) tenant.measured += beyond;
+  const double beyond = std::min(most, static_cast<double>(end - start)) - estimated * tenant.scale;
+  if (beyond > 3 * estimated * tenant.scale) {
+    tenant.measured += beyond;
+    tenant.judged += beyond;  // no more than has passed, however long that is
+  } else {
+    tenant.uncharged += std::max(0.0, beyond);
+  }
 }
 
-void Arbiter::settle_at_estimate(Tenant& tenant, double estimated) const {
+void Arbiter::settle_at_estimate(Tenant& tenant, double estimated, double most_ns) const {
   const double settled = std::min(estimated, std::max(0.0, tenant.launched - tenant.settled));
+  const double had = std::min(settled * tenant.scale, most_ns);
   tenant.settled += settled;
-  tenant.measured += settled * tenant.scale;
-  tenant.unplaced = std::min(tenant.unplaced + settled * tenant.scale, static_cast<double>(rules_.quantum_ns));
+  tenant.measured += had;
+  tenant.unplaced = std::min(tenant.unplaced + had, static_cast<double>(rules_.quantum_ns));
 }
 
 void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t window_ns, std::uint64_t now) {
@@ -88,8 +101,18 @@ void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t wi
   Tenant& tenant = *found;
   if (unlimited(tenant)) return tenant.witness.forget();  // its gate stands open and counts nothing
   const double own = tenant.own();
-  tenant.extra += tenant.witness.observe(tenant.claimed(), own, percent, window_ns, now);
+  tenant.extra += tenant.witness.observe(told(tenant, now), percent, window_ns, now);
   tenant.extra += own - tenant.own();  // suspicion comes and goes, what is charged stays
+}
+
+ShareTold Arbiter::told(const Tenant& tenant, std::uint64_t now) {
+  ShareTold told{.claimed_ns = tenant.claimed() + tenant.uncharged, .own_ns = tenant.own()};
+  std::uint64_t open = tenant.claim.open_since_ns;
+  for (const Stretch& stretch : tenant.stretches) open = std::min(open, stretch.start);
+  if (open >= now) return told;
+  told.open_ns = static_cast<double>(now - open);
+  told.pending_ns = std::clamp(tenant.scale * (tenant.launched - tenant.settled), 0.0, kLongestLaunchNs);
+  return told;
 }
 
 void Arbiter::accuse(ShareKey key) {
