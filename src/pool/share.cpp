@@ -127,16 +127,29 @@ std::uint64_t Arbiter::overrun(const Tenant& tenant) const {
   return tenant.conduct.shortened(std::max(rules_.overrun_ns, static_cast<std::uint64_t>(longer)));
 }
 
+// How long a pause the device is kept for a holder that usually makes such. Letting another in costs it as long as one
+// launch of the other takes, which nobody can interrupt; where that is long, and the holder is not ahead, its share is
+// worth a pause of half of that. It pays for the time.
+std::uint64_t Arbiter::grace(const Tenant& tenant) const {
+  double longest = 0;
+  for (const Tenant& other : tenants_) {
+    if (&other == &tenant || other.claim.blocked == 0 || !tenant.conduct.believed()) continue;
+    if (other.virtual_time(rules_) >= tenant.virtual_time(rules_)) longest = std::max(longest, other.longest);
+  }
+  if (longest < static_cast<double>(rules_.gap_launch_ns)) return rules_.gap_grace_ns;
+  return std::min(rules_.gap_grace_most_ns, static_cast<std::uint64_t>(longest / 2));
+}
+
 bool Arbiter::holder_wants(const Tenant& tenant, std::uint64_t now) const {
   if (tenant.claim.blocked > 0) return true;
-  const std::uint64_t left = outstanding(tenant, now);
+  const std::uint64_t left = outstanding(tenant, now), pause = grace(tenant);
   // One that usually pauses after its work is through: the next may come in while the last bit runs.
-  if (left > 0) return left > rules_.handover_ns || tenant.claim.gap_ns < rules_.gap_grace_ns;
+  if (left > 0) return left > rules_.handover_ns || tenant.claim.gap_ns < pause;
   if (now < tenant.stay_start + rules_.gap_grace_ns) return true;  // woken, not yet launched
   // Not known to be through: the estimate may be short, or the last holder's tail may be in the way.
-  const bool running = tenant.claim.streams > 0 && tenant.claim.gap_ns < rules_.gap_grace_ns;
-  if (running && now < tenant.busy_end + overrun(tenant)) return true;
-  return tenant.claim.gap_ns < rules_.gap_grace_ns && now < tenant.busy_end + rules_.gap_grace_ns;
+  const bool running = tenant.claim.streams > 0 && tenant.claim.gap_ns < pause;
+  if (running && now < tenant.busy_end + overrun(tenant) + tenant.beside_ns) return true;
+  return tenant.claim.gap_ns < pause && now < tenant.busy_end + pause;
 }
 
 bool Arbiter::candidate(const Tenant& tenant, double least_credit) const {
@@ -201,9 +214,12 @@ void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
   tenant.early = false;
   tenant.last_used = ++decisions_;
   tenant.stay_start = now;
+  tenant.beside_ns = 0;
   if (has_draining_ && draining_ != tenant.key) {
-    if (const Tenant* before = find(draining_))
+    if (const Tenant* before = find(draining_)) {
       tenant.stay_start = std::max(now, std::min(before->busy_end, now + rules_.drain_limit_ns));
+      tenant.beside_ns = std::min(outstanding(*before, now), rules_.gap_grace_most_ns);
+    }
   }
   tenant.stay_service = tenant.service();
   holder_ = tenant.key;
@@ -323,10 +339,11 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
           look(static_cast<double>(std::max(mine.busy_end, now) - now) + static_cast<double>(rules_.window_ns));
         } else {
           const std::uint64_t end = std::max({mine.busy_end, mine.stay_start, now});
-          const bool gaps = mine.claim.gap_ns < rules_.gap_grace_ns || end == mine.stay_start;
+          const std::uint64_t pause = grace(mine);
+          const bool gaps = mine.claim.gap_ns < pause || end == mine.stay_start;
           const double until = static_cast<double>(end - now);
           const bool running = gaps && mine.claim.streams > 0;
-          look(until + static_cast<double>(running ? overrun(mine) : rules_.gap_grace_ns) * (gaps ? 1.0 : 0.0) -
+          look(until + static_cast<double>(running ? overrun(mine) + mine.beside_ns : pause) * (gaps ? 1.0 : 0.0) -
                static_cast<double>(rules_.handover_ns) * (gaps ? 0.0 : 1.0));
         }
       }

@@ -29,17 +29,19 @@ struct ShareRules {
   std::uint64_t window_many_ns = 5'000'000;   // several streams drain unevenly
   std::uint64_t window_alone_ns = 4'000'000;  // nobody waits: spare both sides wake-ups
   std::uint64_t window_least_ns = 1'000'000;  // of one process when a tenant has many
-  std::uint64_t window_latency_ns = 1'000'000;  // somebody wakes often and waits for what is queued
-  std::uint64_t latency_gap_ns = 5'000'000;     // ... which is one that pauses for less than this
-  std::uint64_t quantum_ns = 10'000'000;        // one stay, while others wait
-  std::uint64_t quantum_least_ns = 4'000'000;   // of a tenant with a small request
-  std::uint64_t handover_ns = 500'000;          // let the next in when this much of the last is left
-  std::uint64_t drain_limit_ns = 30'000'000;    // ... or after this long: one long kernel must not stop everyone
-  std::uint64_t gap_grace_ns = 300'000;         // kept over gaps of this size when the tenant usually has them
-  std::uint64_t overrun_ns = 2'000'000;         // work may run this much longer than predicted: one slice of another
-  std::uint64_t long_ns = 40'000'000;           // work this long is not trusted to end as predicted, but waited for
-  std::uint64_t idle_ns = 500'000;              // idle for longer and it "woke"
-  std::uint64_t cap_ceiling_ns = 10'000'000;    // an idle tenant saves up this much of its limit
+  std::uint64_t window_latency_ns = 1'000'000;   // somebody wakes often and waits for what is queued
+  std::uint64_t latency_gap_ns = 5'000'000;      // ... which is one that pauses for less than this
+  std::uint64_t quantum_ns = 10'000'000;         // one stay, while others wait
+  std::uint64_t quantum_least_ns = 4'000'000;    // of a tenant with a small request
+  std::uint64_t handover_ns = 500'000;           // let the next in when this much of the last is left
+  std::uint64_t drain_limit_ns = 30'000'000;     // ... or after this long: one long kernel must not stop everyone
+  std::uint64_t gap_grace_ns = 300'000;          // kept over gaps of this size when the tenant usually has them
+  std::uint64_t gap_grace_most_ns = 50'000'000;  // ... or of half of what a launch of who waits takes, up to this
+  std::uint64_t gap_launch_ns = 4'000'000;       // ... where that is longer than this: two slices
+  std::uint64_t overrun_ns = 2'000'000;          // work may run this much longer than predicted: one slice of another
+  std::uint64_t long_ns = 40'000'000;            // work this long is not trusted to end as predicted, but waited for
+  std::uint64_t idle_ns = 500'000;               // idle for longer and it "woke"
+  std::uint64_t cap_ceiling_ns = 10'000'000;     // an idle tenant saves up this much of its limit
   std::uint64_t cap_ceiling_waiting_ns = 40'000'000;  // a waiting one more: others' stays must not cost it its share
   std::uint64_t cap_start_ns = 6'000'000;             // credit worth a hand-over while others could run
   std::uint64_t cap_start_idle_ns = 500'000;          // ... and while the device would idle
@@ -153,7 +155,8 @@ class Arbiter {
     std::uint64_t accrued_at = 0;
     std::uint64_t last_used = 0;  // decision at which it last held the device
     std::uint64_t stay_start = 0;
-    double stay_service = 0;  // service when the stay began
+    std::uint64_t beside_ns = 0;  // what the one before had queued when this was let in: its work takes as much longer
+    double stay_service = 0;      // service when the stay began
     bool stay_contended = false;
     bool admitted = false;
     bool woke = false;
@@ -200,6 +203,7 @@ class Arbiter {
   bool capped(const Tenant& tenant) const { return tenant.terms.limit < 1.0; }
   bool unlimited(const Tenant& tenant) const;
   std::uint64_t overrun(const Tenant& tenant) const;
+  std::uint64_t grace(const Tenant& tenant) const;
   bool holder_wants(const Tenant& tenant, std::uint64_t now) const;
   bool candidate(const Tenant& tenant, double least_credit) const;
   Tenant* best_candidate(const Tenant* except, double least_credit);

@@ -73,7 +73,7 @@ struct Process {
       progress = std::max(static_cast<double>(now), last_end + left);
       ready.clear();
     }
-    if (queued == 0) progress = std::min(progress, static_cast<double>(now));
+    if (queued == 0) progress = std::min(std::max(progress, last_end), static_cast<double>(now));
   }
 };
 

@@ -216,5 +216,32 @@ TEST(Trap, seventeen_unequal_caps_beside_unequal_process_counts) {
   EXPECT_NEAR(outcome.mean[2], 40, 3);
 }
 
+// Found by somebody who read his loss after every step: two trainings had equal parts whatever they had asked for,
+// since each pause of the one let in a launch of the other that nobody could interrupt.
+TEST(Trap, a_floor_holds_for_one_that_waits_for_its_steps_beside_launches_as_long) {
+  struct Case {
+    Time step, pause;
+  };
+  for (const auto [step, pause] : {Case{5 * kMs, 500 * kUs},
+                                   {20 * kMs, 2 * kMs},
+                                   {20 * kMs, 5 * kMs},
+                                   {100 * kMs, 5 * kMs},
+                                   {100 * kMs, 20 * kMs}}) {
+    const double alone = alone_share(sync_each(step, pause));
+    for (const Program& neighbour : {sync_each(step, pause), batch(step, step)}) {
+      const Outcome outcome = run({{weight(.7), sync_each(step, pause), 1, 0}, {weight(.2), neighbour, 1, 0}});
+      EXPECT_GE(outcome.mean[0], .7 * alone - 5)
+          << "steps of " << step / kMs << " ms, pauses of " << pause / kUs << " us";
+      EXPECT_GE(outcome.mean[1], 19);
+    }
+  }
+}
+
+TEST(Trap, no_pause_is_waited_for_that_is_longer_than_the_launch_it_would_spare) {
+  const Outcome outcome =
+      run({{weight(.7), sync_each(5 * kMs, 5 * kMs), 1, 0}, {weight(.2), batch(5 * kMs, 5 * kMs), 1, 0}});
+  EXPECT_GE(outcome.busy, 95);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::pool
