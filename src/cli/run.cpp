@@ -17,6 +17,7 @@
 #include "cli/capabilities.h"
 #include "cli/limiter_library.h"
 #include "cli/loader_variables.h"
+#include "cli/patience.h"
 #include "cli/program.h"
 #include "cli/request.h"
 #include "cli/slice_view.h"
@@ -33,9 +34,10 @@ using base::Error;
 using base::ErrorCode;
 namespace hypervisor = node::hypervisor;
 
-constexpr std::uint64_t kPatienceNs = 10'000'000'000;  // for hypervisors that go away, one after the other
-constexpr std::uint64_t kSuccessorNs = 500'000'000;    // who has ended one may be about to start another
+constexpr std::uint64_t kPatienceNs = 10'000'000'000;
+constexpr std::uint64_t kSuccessorNs = 500'000'000;  // who has ended one may be about to start another
 constexpr std::uint64_t kLookForSuccessorUs = 20'000;
+constexpr std::uint64_t kDriverNs = 40'000'000'000;  // for one that has just come, until it knows its GPUs
 constexpr std::uint64_t kWaitForeverMs = std::uint64_t{365} * 24 * 3600 * 1000;
 constexpr int kHypervisorGone = -1;  // never the exit code
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
@@ -87,8 +89,11 @@ std::vector<std::string> limiter_folders(const std::string& state) {
 
 class Run {
  public:
-  explicit Run(const Context& context)
-      : context_(context), invocation_(context.invocation()), allow_unlimited_(invocation_.has("allow-unlimited")) {}
+  Run(const Context& context, std::uint64_t patience_ns)
+      : context_(context),
+        invocation_(context.invocation()),
+        allow_unlimited_(invocation_.has("allow-unlimited")),
+        patience_(patience_ns) {}
 
   // Everything that can be refused without a hypervisor.
   Step<void> prepare() {
@@ -121,10 +126,12 @@ class Run {
 
   // A hypervisor may be stopped or killed at any moment; what was asked of it is asked of the next one.
   Step<void> obtain_slice() {
-    for (const std::uint64_t end = system::monotonic_ns() + kPatienceNs;;) {
+    while (true) {
       auto done = ask_for_slice();
       if (done || done.error().code != kHypervisorGone) return done;
-      if (system::monotonic_ns() > end) return stop(exit_code_of(ErrorCode::kUnavailable), done.error().message);
+      patience_.failed(system::monotonic_ns());
+      if (patience_.is_over(system::monotonic_ns()))
+        return stop(exit_code_of(ErrorCode::kUnavailable), done.error().message);
       await_successor();
     }
   }
@@ -177,6 +184,8 @@ class Run {
     auto client = context_.ensure_running();
     if (!client) return stop(client.error());
     client_.emplace(std::move(*client));
+    if (const auto greeted = client_->version(); !greeted) return gone_or(greeted.error());
+    patience_.reached(system::monotonic_ns());
     const bool promised = !slice_.id.empty();  // by one that has gone: the next finds it among its records
     if (!promised) {
       auto reply = client_->run(request_);
@@ -190,10 +199,7 @@ class Run {
       if (!reply) return gone_or(reply.error());
       slice_ = std::move(*reply);
     }
-    auto devices = client_->devices();
-    if (!devices) return gone_or(devices.error());
-    if (!(*devices)["known"].as_bool(true)) return stop(kHypervisorGone, "the hypervisor does not know its GPUs yet");
-    devices_ = std::move(*devices);
+    if (auto known = await_devices(); !known) return known;
     // Before the view is entered: from within nobody could ask another hypervisor.
     if (const auto done = client_->started(slice_.id, ::getpid()); !done) {
       const bool forgotten = promised && done.error().code == ErrorCode::kNotFound;
@@ -206,6 +212,18 @@ class Run {
 
   static std::unexpected<Failure> gone_or(const Error& error) {
     return error.code == ErrorCode::kUnavailable ? stop(kHypervisorGone, error.message) : stop(error);
+  }
+
+  // One that has just come does not know them before its driver is open, and then it knows its slices, too.
+  Step<void> await_devices() {
+    for (const std::uint64_t end = system::monotonic_ns() + kDriverNs; system::monotonic_ns() < end;) {
+      auto devices = client_->devices();
+      if (!devices) return gone_or(devices.error());
+      devices_ = std::move(*devices);
+      if (devices_["known"].as_bool(true)) return {};
+      ::usleep(kLookForSuccessorUs);
+    }
+    return stop(exit_code_of(ErrorCode::kUnavailable), "the hypervisor does not know its GPUs yet");
   }
 
   void await_successor() const {
@@ -265,6 +283,7 @@ class Run {
   const Context& context_;
   const Invocation& invocation_;
   bool allow_unlimited_;
+  Patience patience_;
   hypervisor::RunRequest request_;
   Program program_;
   std::optional<LimiterLibrary> limiter_;
@@ -273,8 +292,8 @@ class Run {
   base::Json devices_;
 };
 
-int run_here(const Context& context) {
-  Run run(context);
+int run_here(const Context& context, std::uint64_t patience_ns) {
+  Run run(context, patience_ns);
   auto done = run.prepare();
   if (done) done = run.obtain_slice();
   if (done) done = run.become_program();
@@ -294,8 +313,8 @@ std::expected<void, Failure> redirect_to(const std::string& log_path) {
 
 // The child reports through the pipe: the slice's name, or a failure before the program could start. An empty rest
 // after the name means that exec has closed the pipe.
-int run_detached(const Context& context) {
-  Run run(context);
+int run_detached(const Context& context, std::uint64_t patience_ns) {
+  Run run(context, patience_ns);
   if (auto done = run.prepare(); !done) return context.fail(done.error().code, done.error().message);
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
@@ -344,8 +363,10 @@ int run_detached(const Context& context) {
 
 }  // namespace
 
-int run(const Context& context) {
-  return context.invocation().has("detach") ? run_detached(context) : run_here(context);
+int run(const Context& context) { return run(context, kPatienceNs); }
+
+int run(const Context& context, std::uint64_t patience_ns) {
+  return context.invocation().has("detach") ? run_detached(context, patience_ns) : run_here(context, patience_ns);
 }
 
 std::vector<std::string> program_environment(const std::vector<std::string>& ours,

@@ -56,8 +56,15 @@ class FakeHypervisor {
     ::waitpid(process_, nullptr, 0);
   }
 
+  void leave_to_parent() { listener_.reset(); }  // in a child, that would keep its door open after its end
+
   fs::path slice() const { return state_ / "tenants/abc"; }
   void refuse_next(const std::string& code) const { std::ofstream(state_ / "refusal") << code; }
+  std::size_t asked(std::string_view op) const {
+    const auto all = asked();
+    return static_cast<std::size_t>(
+        std::ranges::count_if(all, [&](const Json& request) { return request["op"].as_string() == op; }));
+  }
   std::vector<Json> asked() const {
     std::vector<Json> all;
     std::ifstream lines(state_ / "asked");
@@ -77,8 +84,9 @@ class FakeHypervisor {
     }
   }
   Json answer(const Json& request) const {
-    std::ofstream(state_ / "asked", std::ios::app) << request.dump() << "\n";
     const std::string op = request["op"].as_string();
+    if (op != "version") std::ofstream(state_ / "asked", std::ios::app) << request.dump() << "\n";  // a mere greeting
+    while (op == "run" && system::exists((state_ / "full").string())) ::usleep(5000);
     Json reply = Json::object({{"ok", true}});
     if (const auto refusal = system::read_file((state_ / "refusal").string()); op == "run" && refusal) {
       fs::remove(state_ / "refusal");
@@ -95,7 +103,7 @@ class FakeHypervisor {
       reply = to_json(run);
       reply.set("ok", true);
     }
-    if (op == "devices") reply.set("devices", Json::array());
+    if (op == "devices") reply.set("devices", Json::array()).set("known", !system::exists((state_ / "new").string()));
     return reply;
   }
 
@@ -138,12 +146,13 @@ class RunTest : public testing::Test {
     std::fflush(nullptr);  // else the child prints our lines again
     const pid_t child = ::fork();
     if (child != 0) return child;
+    hypervisor_->leave_to_parent();
     ::setenv(kLimiterVariable, limiter_.c_str(), 1);
     for (const std::string& variable : variables) ::putenv(const_cast<char*>(variable.c_str()));
     ::dup2(::open((folder_ / "output").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDOUT_FILENO);
     ::dup2(::open((folder_ / "errors").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);
     auto invocation = parse(words);
-    ::_exit(invocation ? cli::run(Context(std::move(*invocation), "tensor-fusion")) : 200);
+    ::_exit(invocation ? cli::run(Context(std::move(*invocation), "tensor-fusion"), patience_ns_) : 200);
   }
   Ended finish(pid_t child) {
     Ended ended;
@@ -163,7 +172,13 @@ class RunTest : public testing::Test {
     ASSERT_TRUE(system::exists((folder_ / name).string())) << name;
   }
 
+  void await_asked(std::string_view op, std::size_t times) {
+    for (int i = 0; i < 2000 && hypervisor_->asked(op) < times; ++i) ::usleep(5000);
+    ASSERT_GE(hypervisor_->asked(op), times) << op;
+  }
+
   fs::path folder_;
+  std::uint64_t patience_ns_ = 10'000'000'000;
   std::string limiter_;
   std::optional<FakeHypervisor> hypervisor_;
 };
@@ -274,6 +289,32 @@ TEST_F(RunTest, waits_in_line_when_asked) {
   const auto asked = hypervisor_->asked();
   EXPECT_EQ(asked[0]["wait_ms"].as_uint(), 0u);
   EXPECT_GT(asked[1]["wait_ms"].as_uint(), 1u);
+}
+
+TEST_F(RunTest, stands_in_line_with_the_next_hypervisor_however_long_it_stood_with_the_ones_before) {
+  patience_ns_ = 500'000'000;
+  std::ofstream(folder_ / "state/full") << "yes";
+  const pid_t child = start({"--wait", "--", "echo", "started"});
+  for (std::size_t hypervisors = 1; hypervisors <= 3; ++hypervisors) {
+    await_asked("run", hypervisors);
+    ::usleep(300'000);  // with each less, and with all longer than its patience
+    hypervisor_.reset();
+    hypervisor_.emplace(folder_ / "state");
+  }
+  fs::remove(folder_ / "state/full");
+  const Ended ended = finish(child);
+  EXPECT_EQ(ended.output, "started\n") << ended.errors;
+}
+
+TEST_F(RunTest, gives_a_new_hypervisor_time_for_its_driver) {
+  patience_ns_ = 1;
+  std::ofstream(folder_ / "state/new") << "yes";
+  const pid_t child = start({"--", "echo", "started"});
+  await_asked("devices", 3);
+  fs::remove(folder_ / "state/new");
+  const Ended ended = finish(child);
+  EXPECT_EQ(ended.output, "started\n") << ended.errors;
+  EXPECT_EQ(hypervisor_->asked("run"), 1u);
 }
 
 TEST_F(RunTest, refuses_what_cannot_be_limited_before_it_asks_for_anything) {
