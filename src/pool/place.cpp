@@ -62,10 +62,13 @@ std::expected<std::uint32_t, std::string> share_of(const PlaceDevice& device, co
   if (const auto* part = std::get_if<base::Percent>(&compute)) return part->basis_points;
   const double wanted = std::get<base::Tflops>(compute).value;
   if (device.tflops <= 0) return std::unexpected("its TFLOPS are not known; ask in percent");
+  if (wanted / device.tflops * kWholeDevice < 1 - 1e-6)
+    return std::unexpected(base::to_text(compute) + " asked, less than 0.01% of it (it has " +
+                           base::to_text(base::Tflops{device.tflops}) + "), the least share there is");
   const double points = std::ceil(wanted / device.tflops * kWholeDevice - 1e-6);
   if (points > kWholeDevice)
     return std::unexpected(base::to_text(compute) + " asked, it has " + base::to_text(base::Tflops{device.tflops}));
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(points));
+  return static_cast<std::uint32_t>(points);
 }
 
 // The devices a word names. A whole UUID or an index is exact; else the beginning of a UUID, which must be of one only.
@@ -109,6 +112,10 @@ std::expected<Candidate, std::string> try_device(const PlaceDevice& device, cons
   if (terms->request_share > room.share_left)
     return std::unexpected(percent(terms->request_share) + " of compute asked, " + percent(room.share_left) + " free" +
                            held_by(room, share_held, 0));
+  if (terms->memory_bytes < kLeastMemoryBytes && !request.memory && terms->request_share > 0)
+    return std::unexpected("memory goes with the compute that is certain, and " + percent(terms->request_share) +
+                           " of it is " + bytes(terms->memory_bytes) +
+                           ", too little to open a GPU; ask for an amount with --vram");
   if (terms->memory_bytes < kLeastMemoryBytes && !request.memory)
     return std::unexpected("no memory is left to give" + held_by(room, memory_held, room.outside_bytes) +
                            "; ask for an amount with --vram");

@@ -95,7 +95,19 @@ TEST(Place, says_never_when_no_empty_card_would_do) {
 TEST(Place, converts_tflops_by_the_card) {
   const std::vector devices = {device(0, 80 * kGi, 989.4)};
   EXPECT_EQ(place(devices, {}, request(Bytes{kGi}, Tflops{98.94}))->devices[0].limit_share, 1000u);
-  EXPECT_EQ(place(devices, {}, request(Bytes{kGi}, Tflops{0.001}))->devices[0].limit_share, 1u);
+  EXPECT_EQ(place(devices, {}, request(Bytes{kGi}, Tflops{0.09894}))->devices[0].limit_share, 1u);
+}
+
+TEST(Place, refuses_a_speed_below_the_least_share_and_a_share_whose_memory_opens_no_gpu) {
+  const std::vector devices{device(0)};
+  const auto slow = place(devices, {}, request({}, Tflops{0.02}));
+  ASSERT_FALSE(slow.has_value());
+  EXPECT_TRUE(slow.error().never);
+  EXPECT_NE(slow.error().reasons.at(0).find("less than 0.01% of it"), std::string::npos) << slow.error().reasons[0];
+  const auto small = place(devices, {}, request({}, Tflops{0.5}));
+  ASSERT_FALSE(small.has_value());
+  EXPECT_NE(small.error().reasons.at(0).find("0.05% of it is 40Mi"), std::string::npos) << small.error().reasons[0];
+  EXPECT_TRUE(place(devices, {}, request(Bytes{kGi}, Tflops{0.5})).has_value());
 }
 
 TEST(Place, fits_tightly_then_by_index) {

@@ -29,6 +29,8 @@ REFUSED = [
     (["--compute", "40"], "write 40%", 2),
     (["--compute", "1e2%"], "write it like 40%", 2),
     (["--compute", "99999tflops"], "989TFLOPS", 111),
+    (["--compute", "20gflops"], "less than 0.01%", 111),
+    (["--compute", "0.01%"], "too little to open a GPU", 111),
     (["--compute", "20%", "--compute-request", "30%"], "30", 2),
     (["--compute", "1%", "--compute-request", "30tflops"], "above the limit of 1%", 111),
     (["--gpu", "97"], "there are 0, 1", 2),
