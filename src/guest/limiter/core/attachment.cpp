@@ -128,7 +128,6 @@ Stage resolve_slice() {
       break;
     case SliceState::damaged:
       stage = Stage::damaged;
-      complain(g_shared.slice.reason, g_shared.slice.directory.letters);
       break;
   }
   if (stage == Stage::limited) {
@@ -162,7 +161,12 @@ bool must_refuse() {
   return stage == Stage::damaged || (stage == Stage::limited && attachment() == nullptr && driver_ready());
 }
 
-CUresult refusal() { return CUDA_ERROR_SYSTEM_NOT_READY; }
+// Told here and not where it is found: that is looked for in programs that never want a GPU, too.
+CUresult refusal() {
+  if (g_shared.stage.load(std::memory_order_acquire) == Stage::damaged)
+    complain(g_shared.slice.reason, g_shared.slice.directory.letters);
+  return CUDA_ERROR_SYSTEM_NOT_READY;
+}
 
 Device* look_up_current() {
   forget_current();

@@ -123,9 +123,10 @@ TEST(Doors, stay_shut_when_the_slice_is_damaged) {
 }
 
 // Both streams of a program that nobody asked to be told anything.
-std::string said_unasked(const TestSlice& slice) {
-  Job asked = probe(slice, {"dlsym", "fill"});
-  asked.command = {"/bin/sh", "-c", "exec " + kProbe + " dlsym fill 2>&1"};
+std::string said_unasked(const TestSlice& slice, const std::string& command = "fill") {
+  Job asked = probe(slice, {});
+  asked.command = {"/bin/sh", "-c", "exec " + kProbe + " dlsym " + command + " 2>&1"};
+  asked.environment.push_back("PROBE_DEEPBIND=1");
   std::erase(asked.environment, "TENSOR_FUSION_LIMITER_LOG=1");
   return run(asked).out;
 }
@@ -141,6 +142,9 @@ TEST(Doors, say_once_why_they_stay_shut) {
   const std::string damaged = said_unasked(slice);
   EXPECT_NE(damaged.find("the grant page is of another version"), std::string::npos) << damaged;
   EXPECT_EQ(damaged.find("tensor-fusion limiter"), damaged.rfind("tensor-fusion limiter")) << damaged;
+  const std::string plain = said_unasked(slice, "homes");
+  EXPECT_NE(plain.find("link="), std::string::npos) << plain;
+  EXPECT_EQ(plain.find("tensor-fusion limiter"), std::string::npos) << "it only loads a library: " << plain;
 }
 
 TEST(Doors, stay_shut_for_one_process_more_than_the_slice_keeps_account_of) {
