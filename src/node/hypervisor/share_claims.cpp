@@ -6,6 +6,7 @@ namespace tensor_fusion::node::hypervisor {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint64_t kProgramNs = 100'000'000;        // sooner no program loads the driver and launches
 constexpr std::uint64_t kMostAtOnceNs = 60'000'000'000;  // of any time that one read may add
 
 std::uint64_t grown(std::uint64_t& last, std::uint64_t now, std::uint64_t most) {
@@ -27,6 +28,14 @@ void ShareClaims::markers(const contract::ClaimProcessDevice& row, Slot& slot,
     stretches.push_back({marker.start_ns.load(kRelaxed), marker.end_ns.load(kRelaxed),
                          marker.estimated_ns.load(kRelaxed), static_cast<std::uint32_t>(&slot - slots_.data())});
   }
+}
+
+// A process that executes another program keeps its name, and all that it counts begins at 0: nobody gains by that, for
+// what it counted before stays counted. One counter that goes back alone, or all of them all the time, do not.
+bool ShareClaims::began_again(const contract::ClaimProcessDevice& row, const Slot& slot, std::uint64_t now) {
+  return row.launched_ns.load(kRelaxed) < slot.launched && row.launches.load(kRelaxed) < slot.launches &&
+         row.held_ns.load(kRelaxed) <= slot.held && row.marker_count.load(kRelaxed) <= slot.markers &&
+         now >= slot.began_ns + kProgramNs;
 }
 
 pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_t device, std::uint64_t now,
@@ -54,8 +63,8 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
     const contract::ClaimProcessDevice& row = process.devices[device];
     const std::uint32_t pid = process.pid.load(kRelaxed);
     const std::uint64_t ticks = process.start_ticks.load(kRelaxed);
-    if (!slot.live || slot.pid != pid || slot.start_ticks != ticks) {
-      slot = {true, pid, ticks, 0, 0, 0, 0};
+    if (!slot.live || slot.pid != pid || slot.start_ticks != ticks || began_again(row, slot, now)) {
+      slot = {.live = true, .pid = pid, .start_ticks = ticks, .began_ns = now};
       if (first_) {
         slot.launched = row.launched_ns.load(kRelaxed);
         slot.held = row.held_ns.load(kRelaxed);

@@ -18,7 +18,7 @@ class ShareClaims {
   std::uint64_t held_ns() const { return held_ns_; }
   std::uint64_t launches() const { return launches_; }
   std::uint64_t blocked() const { return blocked_; }
-  // A live process's counters only grow: how often one did not.
+  // A live process's counters only grow, unless it is replaced by another program: how often one did not.
   std::uint64_t shrunk() const { return shrunk_; }
   bool anyone() const { return anyone_; }  // some process held a slot when it was read last
   // Changes when a process takes or leaves a slot or asks for a settlement.
@@ -33,7 +33,9 @@ class ShareClaims {
     std::uint64_t held = 0;
     std::uint64_t launches = 0;
     std::uint64_t markers = 0;
+    std::uint64_t began_ns = 0;  // when it was first seen to count from 0
   };
+  static bool began_again(const contract::ClaimProcessDevice& row, const Slot& slot, std::uint64_t now);
   void markers(const contract::ClaimProcessDevice& row, Slot& slot, std::vector<pool::ShareStretch>& stretches);
 
   std::vector<Slot> slots_;
