@@ -13,7 +13,8 @@ namespace tensor_fusion::node::hypervisor {
 namespace {
 
 constexpr std::array<std::string_view, 4> kFolders{"records", "pages", "tenants", "logs"};
-constexpr std::array<std::string_view, 3> kFiles{kLockName, "hypervisor.log", "probe"};
+constexpr std::string_view kLogName = "hypervisor.log";
+constexpr std::array<std::string_view, 2> kFiles{kLockName, "probe"};
 
 base::Result<void> refuse(const std::string& what) {
   return base::fail(base::ErrorCode::kUsage, what + "; choose another directory with --state");
@@ -51,6 +52,10 @@ base::Result<void> check_state_path(const std::string& path) {
     if (::lstat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
       return refuse(file + " is in the way: it is no file");
   }
+  // The log may be a link to where its owner wants it, or to nothing; the lock is opened without following any.
+  const std::string log = path + "/" + std::string(kLogName);
+  if (::stat(log.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISCHR(info.st_mode))
+    return refuse(log + " is in the way: it is no file");
   const std::string socket = path + "/" + kSocketName;
   if (::lstat(socket.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
     return refuse(socket + " is in the way: it is a directory");

@@ -22,6 +22,22 @@ TEST(StatePath, may_be_there_or_not_yet) {
   EXPECT_TRUE(check_state_path(scratch.path("link/a"))) << "the user's own choice";
 }
 
+TEST(StatePath, may_have_its_log_elsewhere_but_not_its_lock) {
+  const system::ScratchDirectory scratch;
+  const std::string log = scratch.path("hypervisor.log");
+  std::ofstream(scratch.path("kept")) << "";
+  for (const char* target : {"kept", "later", "/dev/null"}) {
+    fs::create_symlink(target, log);
+    EXPECT_TRUE(check_state_path(scratch.root())) << target;
+    fs::remove(log);
+  }
+  fs::create_directory_symlink(scratch.root(), log);
+  EXPECT_FALSE(check_state_path(scratch.root())) << "a folder takes no lines";
+  fs::remove(log);
+  fs::create_symlink("kept", scratch.path("hypervisor.lock"));
+  EXPECT_FALSE(check_state_path(scratch.root()));
+}
+
 TEST(StatePath, that_cannot_be_is_one_sentence_that_names_what_is_wrong) {
   const system::ScratchDirectory scratch;
   std::ofstream(scratch.path("file")) << "in the way";
