@@ -32,6 +32,13 @@ void give_slot_back(contract::ClaimPage& page, const SlotView& said) {
   process.state.store(contract::kSlotLive, std::memory_order_release);
 }
 
+// One more than the highest that is not free.
+std::uint32_t slots_in_use(const contract::ClaimPage& page) {
+  std::uint32_t slots = contract::kMaxProcesses;
+  while (slots > 0 && page.processes[slots - 1].state.load() == contract::kSlotFree) --slots;
+  return slots;
+}
+
 }  // namespace
 
 // A slot is freed when its process has died: one that says otherwise of a process that lives was overwritten.
@@ -52,11 +59,14 @@ bool repair_claim(Tenant& tenant) {
   if (!overwritten) return false;
   // There may be something in any slot. What is no state was never one's whose memory counts: it is free at once, for
   // who has had it and for new ones.
-  page.process_high.store(contract::kMaxProcesses, kRelaxed);
   for (contract::ClaimProcess& process : page.processes) {
     std::uint32_t state = process.state.load(std::memory_order_acquire);
     if (state > contract::kSlotReaping) process.state.compare_exchange_strong(state, contract::kSlotFree);
   }
+  std::uint32_t slots = slots_in_use(page);
+  tenant.pages.set_slots(slots);
+  // Who took a slot after we had looked there may have said so before we did.
+  if (const std::uint32_t now = slots_in_use(page); now > slots) page.process_high.compare_exchange_strong(slots, now);
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "node/hypervisor/overwriting.h"
 #include "node/hypervisor/test_slice.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -67,6 +68,7 @@ TEST_P(Overwritten, claim_is_put_right_and_its_processes_stay_known) {
   EXPECT_EQ(daemon.client().list().value()["unlimited"].size(), 0u);
   EXPECT_TRUE(daemon.has_event("tampered", "claim was overwritten"));
   EXPECT_EQ(times_reported(daemon), 1u);
+  EXPECT_EQ(claim.process_high.load(), process.slot() + 1) << "or everybody adds up 512 slots from now on";
   EXPECT_FALSE(daemon.tenant("b")["tampered"].as_bool());
   EXPECT_EQ(neighbour.claimed().devices[0].used_bytes.load(), kMi);
   process.kill();
@@ -75,6 +77,16 @@ TEST_P(Overwritten, claim_is_put_right_and_its_processes_stay_known) {
       if (one.state.load() != contract::kSlotFree) return false;
     return true;
   })) << "what nobody has is free for others";
+}
+
+TEST(Overwriting, is_told_again_of_one_who_never_lets_five_seconds_pass) {
+  Overwriting overwriting;
+  constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  int told = 0;
+  for (std::uint64_t second = 100; second < 140; second += 4) told += overwriting.tell(second * kSecondNs) ? 1 : 0;
+  EXPECT_EQ(told, 5);
+  EXPECT_TRUE(overwriting.is_told(136 * kSecondNs));
+  EXPECT_FALSE(overwriting.is_told(132 * kSecondNs + Overwriting::kOneNs));
 }
 
 TEST_P(Overwritten, claim_is_put_right_by_the_next_hypervisor) {

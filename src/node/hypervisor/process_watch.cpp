@@ -15,13 +15,8 @@ namespace tensor_fusion::node::hypervisor {
 namespace {
 
 constexpr std::uint64_t kClaimedForNs =
-    1'000'000'000;  // a slot still being filled after this belongs to a dead process
-constexpr std::uint64_t kOneOverwritingNs = 5'000'000'000;  // what is found wrong within this is of the same one
-constexpr unsigned kNoticedAScan = 64;                      // slots; the rest have their turn in the next ones
-
-bool was_overwritten(const Tenant& tenant) {
-  return tenant.overwritten_ns != 0 && system::monotonic_ns() - tenant.overwritten_ns < kOneOverwritingNs;
-}
+    1'000'000'000;                      // a slot still being filled after this belongs to a dead process
+constexpr unsigned kNoticedAScan = 64;  // slots; the rest have their turn in the next ones
 
 }  // namespace
 
@@ -37,7 +32,7 @@ void ProcessWatch::verify(Tenant& tenant) {
   };
   for (std::uint32_t device = 0; device < tenant.record.devices.size(); ++device) {
     repair_lock(page, tenant.pages.slots(), device, is_gone);
-    if (rebalance(page, tenant.pages.slots(), device) && !was_overwritten(tenant))
+    if (rebalance(page, tenant.pages.slots(), device) && !tenant.overwriting.is_told(system::monotonic_ns()))
       hooks_.tampered(tenant, "its ledger's total was not the sum of its processes");
   }
 }
@@ -57,10 +52,8 @@ bool ProcessWatch::holder_is_gone(const Tenant& tenant, std::uint32_t device, st
 }
 
 void ProcessWatch::scan(Tenant& tenant) {
-  if (repair_claim(tenant)) {
-    if (!was_overwritten(tenant)) hooks_.tampered(tenant, "claim was overwritten");
-    tenant.overwritten_ns = system::monotonic_ns();
-  }
+  if (repair_claim(tenant) && tenant.overwriting.tell(system::monotonic_ns()))
+    hooks_.tampered(tenant, "claim was overwritten");
   tenant.locks.look(tenant.pages.claim(), system::monotonic_ns());
   unsigned noticed = 0;
   for (const SlotView& slot : taken_slots(tenant.pages.claim(), tenant.pages.slots())) {
@@ -122,7 +115,7 @@ void ProcessWatch::take_notice_of(Tenant& tenant, const SlotView& slot) {
       const auto mapped = tenant.maps.has_mapped(*host_pid, slot.start_ticks, tenant.pages.claim_file(),
                                                  contract::kClaimFile, process.seen_ns);
       if (mapped == MapReader::Answer::later) return;  // the next scan asks again
-      if (mapped == MapReader::Answer::no) foreign = ", which is not one of its own";
+      if (mapped != MapReader::Answer::yes) foreign = ", which is not one of its own";
     }
     // One that has died meanwhile shows nothing: its slot is returned below.
     if (!foreign.empty() && system::is_alive(*host_pid, slot.start_ticks)) {

@@ -11,6 +11,7 @@
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/lock_watch.h"
 #include "node/hypervisor/map_reader.h"
+#include "node/hypervisor/overwriting.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
 #include "node/hypervisor/slice_guard.h"
@@ -71,7 +72,7 @@ struct Tenant {
   std::vector<LiveProcess> processes;
   std::vector<TenantUsage> usage;
   std::vector<std::string> tampered;  // distinct sentences, bounded
-  std::uint64_t overwritten_ns = 0;   // when its claim was last found to be
+  Overwriting overwriting;            // of its claim
 
   bool has_live_process() const {
     for (const LiveProcess& process : processes)

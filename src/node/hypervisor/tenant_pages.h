@@ -25,7 +25,11 @@ class TenantPages {
 
   contract::GrantPage& grant() const { return *grant_.as<contract::GrantPage>(); }
   contract::ClaimPage& claim() const { return *claim_.as<contract::ClaimPage>(); }
-  std::uint32_t slots() const;  // of the claim that were ever taken, as far as it was seen to say so
+  std::uint32_t slots() const;           // of the claim that were ever taken, as far as it was seen to say so
+  void set_slots(std::uint32_t slots) {  // on the page, too: its own word on it was overwritten
+    slots_ = slots;
+    claim().process_high.store(slots);
+  }
   system::FileIdentity claim_file() const { return claim_.identity(); }
   int bell() const { return bell_.get(); }
 
