@@ -59,6 +59,18 @@ TEST(TenantRecord, is_read_by_what_a_newer_version_has_in_common) {
   EXPECT_FALSE(tenant_record_from(json));
 }
 
+TEST(TenantRecord, of_a_version_that_did_not_say_what_was_allowed_has_nobody_ended) {
+  TenantRecord record;
+  record.id = record.name = "a";
+  record.devices.push_back({"GPU-1", 0, "m", 100, 50, 10, 20});
+  record.ends_unlimited = true;
+  base::Json json = to_json(record);
+  EXPECT_TRUE(tenant_record_from(json)->ends_unlimited);
+  json.set("ends_unlimited", nullptr);
+  ASSERT_TRUE(tenant_record_from(json));
+  EXPECT_FALSE(tenant_record_from(json)->ends_unlimited);
+}
+
 TEST(EventRing, goes_on_after_what_another_hypervisor_has_kept) {
   const system::ScratchDirectory folder;
   {

@@ -170,6 +170,7 @@ void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
   record.group = waiting.peer.gid;
   record.created_ms = system::wall_ms();
   record.boot = system::boot_id();
+  record.ends_unlimited = !record.request.allow_unlimited;
   record.outer_namespace = system::namespace_inode(waiting.peer.pid, "mnt");
   if (placement.devices.size() > contract::kMaxDevices)
     return refuse(

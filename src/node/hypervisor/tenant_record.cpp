@@ -52,6 +52,7 @@ Json to_json(const TenantRecord& record) {
                             {"mount_namespace", record.mount_namespace},
                             {"outer_namespace", record.outer_namespace},
                             {"devices", devices}});
+  if (record.ends_unlimited) json.set("ends_unlimited", true);
   if (record.group) json.set("group", static_cast<std::uint64_t>(*record.group));
   return json;
 }
@@ -74,6 +75,7 @@ base::Result<TenantRecord> tenant_record_from(const Json& json) {
   record.root_ticks = json["root_ticks"].as_uint();
   record.mount_namespace = json["mount_namespace"].as_uint();
   record.outer_namespace = json["outer_namespace"].as_uint();
+  record.ends_unlimited = json["ends_unlimited"].as_bool();
   for (const Json& item : json["devices"].items()) {
     auto device = device_from(item);
     if (!device) return std::unexpected(device.error());
