@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <string>
 
 #include "base/text.h"
@@ -14,9 +15,25 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr std::size_t kMostBytes = 4u << 20;  // a large framework has a quarter of a MiB
 constexpr std::string_view kLimiter = "libtensor_fusion_limiter.so";
 constexpr std::string_view kDriver = "libcuda.so";
+
+// Nothing where there is more, it is not to be read, or the process is ending.
+std::optional<std::string> all_maps(pid_t pid, std::size_t most_bytes) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/maps";
+  const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  std::string maps;
+  std::array<char, 16384> block{};
+  while (maps.size() <= most_bytes) {
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::nullopt;
+    if (got == 0) return maps.empty() ? std::nullopt : std::optional(std::move(maps));
+    maps.append(block.data(), static_cast<std::size_t>(got));
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -26,27 +43,19 @@ bool is_past_the_limiter(std::string_view maps) {
     const auto slash = line.rfind('/');
     if (slash == std::string_view::npos) continue;
     const std::string_view file = line.substr(slash + 1);
-    if (file == contract::kClaimFile) return false;
     limiter = limiter || file.starts_with(kLimiter);
     driver = driver || file.starts_with(kDriver);
   }
   return !limiter || driver;
 }
 
-bool has_escaped(pid_t pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/maps";
-  const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return false;
-  std::string maps;
-  std::array<char, 16384> block{};
-  while (maps.size() < kMostBytes) {
-    const ssize_t got = ::read(file.get(), block.data(), block.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return false;
-    if (got == 0) break;
-    maps.append(block.data(), static_cast<std::size_t>(got));
-  }
-  return !maps.empty() && is_past_the_limiter(maps);  // empty: it is ending
+Escape has_escaped(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const system::FileIdentity& claim,
+                   std::uint64_t now_ns, std::size_t most_bytes) {
+  const auto has_claim = reader.has_mapped(pid, start_ticks, claim, contract::kClaimFile, now_ns);
+  if (has_claim == MapReader::Answer::later) return Escape::later;
+  if (has_claim != MapReader::Answer::no) return Escape::no;
+  const auto maps = all_maps(pid, most_bytes);
+  return maps && is_past_the_limiter(*maps) ? Escape::yes : Escape::no;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

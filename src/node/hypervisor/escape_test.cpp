@@ -1,9 +1,14 @@
 #include "node/hypervisor/escape.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
+
+#include "node/hypervisor/test_slice.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -17,23 +22,133 @@ std::string maps(std::initializer_list<const char*> files) {
 }
 
 constexpr const char* kLimiter = "/run/tensor-fusion/libtensor_fusion_limiter.so";
-constexpr const char* kClaim = "/run/tensor-fusion/slice/claim";
 constexpr const char* kDriver = "/usr/lib/libcuda.so.550.54.15";
 
 TEST(Escape, is_a_process_without_the_limiter_or_with_a_driver_that_it_never_met) {
   EXPECT_TRUE(is_past_the_limiter(maps({})));
   EXPECT_TRUE(is_past_the_limiter(maps({kDriver})));
   EXPECT_TRUE(is_past_the_limiter(maps({kLimiter, kDriver}))) << "its look-ups were led elsewhere";
-}
-
-TEST(Escape, is_none_where_the_limiter_is_at_work_or_has_nothing_to_do_with_it) {
-  EXPECT_FALSE(is_past_the_limiter(maps({kLimiter, kDriver, kClaim})));
   EXPECT_FALSE(is_past_the_limiter(maps({kLimiter, "/usr/lib/libEGL_nvidia.so.550"}))) << "graphics";
 }
 
-TEST(Escape, is_seen_in_a_process) {
-  EXPECT_TRUE(has_escaped(::getpid()));
-  EXPECT_FALSE(has_escaped(2'000'000'000)) << "there is none";
+class EscapeTest : public ::testing::Test {
+ protected:
+  EscapeTest() {
+    for (const char* folder : {"slice", "other"}) {
+      static_cast<void>(system::make_directories(scratch_.path(folder)));
+      static_cast<void>(system::replace_file(path(folder), std::string(4096, '\0')));
+    }
+    claim_ = *system::identity_of(path("slice"));
+  }
+  std::string path(const char* folder) const { return scratch_.path(folder) + "/claim"; }
+  Escape ask(std::size_t most_bytes = kMostMapBytes) {
+    MapReader reader;
+    return has_escaped(::getpid(), *system::start_ticks(::getpid()), reader, claim_, 1, most_bytes);
+  }
+  system::ScratchDirectory scratch_;
+  system::FileIdentity claim_;
+};
+
+TEST_F(EscapeTest, is_seen_in_a_process_that_has_not_its_slices_claim_but_one_of_its_own) {
+  const auto other = system::MappedPage::attach(path("other"), 4096, true);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(ask(), Escape::yes);
+  const auto claim = system::MappedPage::attach(path("slice"), 4096, true);
+  ASSERT_TRUE(claim);
+  EXPECT_EQ(ask(), Escape::no);
+  ASSERT_EQ(::unlink(path("slice").c_str()), 0);
+  EXPECT_EQ(ask(), Escape::no) << "its name was taken away, and it is at work";
+}
+
+TEST_F(EscapeTest, is_none_where_not_all_is_seen) {
+  EXPECT_EQ(ask(1000), Escape::no);
+  MapReader reader;
+  EXPECT_EQ(has_escaped(2'000'000'000, 1, reader, claim_, 1), Escape::no) << "there is none";
+  Escape answer = Escape::no;
+  for (int i = 0; i < 512 && answer != Escape::later; ++i) {
+    ++claim_.inode;  // as many questions as there are in a period
+    answer = has_escaped(::getpid(), 1, reader, claim_, 1);
+  }
+  EXPECT_EQ(answer, Escape::later);
+}
+
+// A program in a namespace of its own, which the hypervisor takes for a slice's view, as it stands on the GPU.
+struct Viewed {
+  explicit Viewed(const std::function<void()>& body = {}) {
+    int ready[2];
+    if (::pipe(ready) != 0) std::abort();
+    pid = ::fork();
+    if (pid == 0) {
+      if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
+      if (body) body();
+      if (::write(ready[1], "x", 1) != 1) std::_Exit(1);
+      for (;;) ::pause();
+    }
+    ::close(ready[1]);
+    char word = 0;
+    has_view = ::read(ready[0], &word, 1) == 1;
+    ::close(ready[0]);
+  }
+  ~Viewed() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  std::string on_gpu() const { return "process " + std::to_string(pid) + " GPU-0000 4096 0\n"; }
+  bool is_alive() const { return !system::process_stat(pid)->dead(); }
+  pid_t pid = -1;
+  bool has_view = false;
+};
+
+TEST(Hypervisor, ends_in_a_view_who_left_the_limiter_out_however_long_it_takes_to_see) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Viewed program([] {  // more in its memory than is read at once
+    for (int i = 0; i < 20'000; ++i)
+      if (::mmap(nullptr, 4096, i % 2 ? PROT_READ : PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+        std::_Exit(1);
+  });
+  Slice slice(daemon, request("a"));  // later than the program, which would have its claim in its memory
+  if (!program.has_view) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(slice.start(program.pid));
+  daemon.world(program.on_gpu());
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "was ended"); }));
+  EXPECT_TRUE(eventually([&] { return !program.is_alive(); }));
+}
+
+TEST(Hypervisor, ends_nobody_who_has_a_claim_whose_name_was_taken_away) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  const std::string claim = slice.reply.slice_directory + "/claim";
+  static system::MappedPage page;
+  Viewed program([&] {
+    page = *system::MappedPage::attach(claim, sizeof(contract::ClaimPage), true);
+    if (::unlink(claim.c_str()) != 0) std::_Exit(1);
+  });
+  if (!program.has_view) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(slice.start(program.pid));
+  daemon.world(program.on_gpu());
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "uses the GPU without a live limiter"); }));
+  EXPECT_TRUE(program.is_alive());
+}
+
+TEST(Hypervisor, ends_nobody_of_a_slice_whose_record_says_not_what_its_run_allowed) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Viewed program;
+  Slice slice(daemon, request("a"));
+  if (!program.has_view) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(slice.start(program.pid));
+  daemon.kill();
+  const std::string file = daemon.state() + "/records/" + slice.reply.id + ".json";
+  base::Json record = *base::Json::parse(*system::read_file(file));
+  ASSERT_TRUE(record["ends_unlimited"].as_bool());
+  record.set("ends_unlimited", nullptr);
+  ASSERT_TRUE(system::replace_file(file, record.dump()));
+  daemon.world(program.on_gpu());
+  ASSERT_TRUE(daemon.start());
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "uses the GPU without a live limiter"); }));
+  EXPECT_TRUE(program.is_alive());
 }
 
 }  // namespace

@@ -32,8 +32,9 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
     period_ns_ = now_ns;
     left_bytes_ = kBytesAPeriod;
   }
-  looks_.remove_if(
-      [&](const Look& look) { return look.answer == Answer::no && now_ns - look.answered_ns >= kNoHoldsNs; });
+  looks_.remove_if([&](const Look& look) {
+    return (look.answer == Answer::no || look.answer == Answer::unseen) && now_ns - look.answered_ns >= kNoHoldsNs;
+  });
   auto look = std::find_if(looks_.begin(), looks_.end(), [&](const Look& one) {
     return one.pid == pid && one.start_ticks == start_ticks && one.inode == file.inode;
   });
@@ -44,7 +45,7 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
     look = looks_.begin();
     const std::string path = "/proc/" + std::to_string(pid) + "/maps";
     look->maps = system::Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!look->maps) look->answer = Answer::no;
+    if (!look->maps) look->answer = Answer::unseen;
     // Opening costs too, and nobody may have that for nothing.
     left_bytes_ -= std::min(left_bytes_, kPieceBytes / 4);
   }
@@ -67,7 +68,7 @@ void MapReader::go_on(Look& look, std::string_view name) {
     if (got <= 0) {
       // Empty: it is ending, and its death tells the rest; or a thread of the kernel.
       const bool ending = got == 0 && look.read_bytes == 0;
-      look.answer = ending || names(look.rest, inode, end) ? Answer::yes : Answer::no;
+      look.answer = ending || names(look.rest, inode, end) ? Answer::yes : got < 0 ? Answer::unseen : Answer::no;
       return;
     }
     const auto bytes = static_cast<std::size_t>(got);
@@ -82,7 +83,7 @@ void MapReader::go_on(Look& look, std::string_view name) {
     }
     look.rest.erase(0, begin);
     if (look.rest.size() > kLongestLine || look.read_bytes > kMostBytes) {
-      look.answer = Answer::no;
+      look.answer = Answer::unseen;
       return;
     }
   }

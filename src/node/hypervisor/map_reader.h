@@ -19,12 +19,13 @@ class MapReader {
  public:
   static constexpr std::size_t kBytesAPeriod = 256u << 10;
   static constexpr std::uint64_t kPeriodNs = 100'000'000;
-  static constexpr std::uint64_t kNoHoldsNs = 1'000'000'000;  // it may map the page later
+  static constexpr std::uint64_t kNoHoldsNs = 1'000'000'000;  // it may map the page later; so with what is unseen
 
   enum class Answer : std::uint8_t {
-    yes,   // also of one that is ending and has no memory any more
-    no,    // also when that is not to be seen from here
-    later  // ask again in the next period
+    yes,  // also of one that is ending and has no memory any more
+    no,
+    unseen,  // what it has is not to be read from here, or is more than is read of anybody
+    later    // ask again in the next period
   };
   Answer has_mapped(pid_t pid, std::uint64_t start_ticks, const system::FileIdentity& file, std::string_view name,
                     std::uint64_t now_ns);

@@ -105,8 +105,8 @@ TEST_F(MapReaderTest, opens_only_so_many_in_a_period) {
   EXPECT_LE(asked, 64);
 }
 
-TEST_F(MapReaderTest, says_no_of_a_process_that_is_not_there) {
-  EXPECT_EQ(reader_.has_mapped(0x3ffffff, 1, identity_, "claim", kStart), Answer::no);
+TEST_F(MapReaderTest, tells_what_it_cannot_see_from_a_no) {
+  EXPECT_EQ(reader_.has_mapped(0x3ffffff, 1, identity_, "claim", kStart), Answer::unseen) << "there is none";
 }
 
 TEST(Hypervisor, takes_in_a_process_with_more_in_its_memory_than_is_read_at_once) {

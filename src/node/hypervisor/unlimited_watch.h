@@ -38,8 +38,10 @@ class UnlimitedWatch {
   const std::vector<UnlimitedProcess>& list() const { return list_; }
 
  private:
+  enum class Ended : std::uint8_t { yes, no, later };
   void look_again_when_it_counts();
-  bool end_if_escaped(const UnlimitedProcess& process);
+  void decide_later();
+  Ended end_if_escaped(const UnlimitedProcess& process);
 
   system::Loop& loop_;
   TenantTable& tenants_;
@@ -47,6 +49,7 @@ class UnlimitedWatch {
   std::function<void()> read_;
   std::vector<UnlimitedProcess> list_;
   bool look_again_ = false;
+  bool decide_again_ = false;
 };
 
 }  // namespace tensor_fusion::node::hypervisor
