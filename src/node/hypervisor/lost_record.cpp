@@ -1,13 +1,18 @@
 #include "node/hypervisor/lost_record.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "base/id.h"
+#include "base/text.h"
 #include "node/hypervisor/membership.h"
 #include "system/clock.h"
 #include "system/page.h"
@@ -26,9 +31,18 @@ base::Result<system::MappedPage> page_of(const StateDirectory& state, const std:
   return page ? std::move(page) : system::MappedPage::attach(state.tenant(id) + "/" + name, size, true);
 }
 
+// No part of the way may be a link: in a namespace of its own anybody can lay one to another's slice.
 bool shows(pid_t pid, const system::FileIdentity& grant) {
-  const auto seen =
-      system::identity_of("/proc/" + std::to_string(pid) + "/root" + contract::kSlicePath + "/" + contract::kGrantFile);
+  constexpr int kPart = O_PATH | O_CLOEXEC | O_NOFOLLOW;
+  system::Fd at(::open(("/proc/" + std::to_string(pid) + "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (const std::string_view part : base::split(contract::kSlicePath, '/')) {
+    if (part.empty()) continue;
+    if (!at) return false;
+    at = system::Fd(::openat(at.get(), std::string(part).c_str(), kPart | O_DIRECTORY));
+  }
+  if (!at) return false;
+  const system::Fd file(::openat(at.get(), contract::kGrantFile, kPart));
+  const auto seen = file ? system::identity_of(file.get()) : std::nullopt;
   return seen && seen->inode == grant.inode && seen->device == grant.device;
 }
 
@@ -39,11 +53,42 @@ bool was_started_with(pid_t pid, const std::string& directory) {
   return content && (content->starts_with(wanted) || content->find('\0' + wanted) != std::string::npos);
 }
 
-// Anybody may start a process with the slice's name in its environment; its user's group may look into the directory.
-bool may_be_of(pid_t pid, const struct stat& directory) {
+// Who is let into a slice's directory besides root: system::let_user_in writes it.
+std::optional<uid_t> user_let_in(const std::string& directory) {
+  struct Entry {
+    std::uint16_t tag, permissions;
+    std::uint32_t id;
+  };
+  struct {
+    std::uint32_t version;
+    Entry entries[16];
+  } list{};
+  constexpr std::uint16_t kUser = 0x02;
+  const ssize_t bytes = ::lgetxattr(directory.c_str(), "system.posix_acl_access", &list, sizeof list);
+  for (std::size_t i = 0; bytes > 0 && sizeof list.version + (i + 1) * sizeof(Entry) <= static_cast<std::size_t>(bytes);
+       ++i)
+    if (list.entries[i].tag == kUser) return list.entries[i].id;
+  return std::nullopt;
+}
+
+// By its credentials: the owner of a /proc entry is root where a process does not let itself be dumped.
+std::optional<uid_t> effective_user(pid_t pid) {
+  constexpr std::size_t kLargest = 64u << 10;
+  const auto status = system::read_file("/proc/" + std::to_string(pid) + "/status", kLargest);
+  unsigned real = 0, effective = 0;
+  const auto at = status ? status->find("\nUid:") : std::string::npos;
+  if (at == std::string::npos || std::sscanf(status->c_str() + at, "\nUid: %u %u", &real, &effective) != 2)
+    return std::nullopt;
+  return effective;
+}
+
+// Anybody may start a process with the slice's name in its environment, or show the slice's directory in a view of its
+// own; its user, or where the file system keeps no lists of them the user's group, may look into the directory.
+bool may_be_of(pid_t pid, const std::string& directory, gid_t group) {
+  if (::geteuid() != 0) return effective_user(pid) == ::geteuid();
+  if (const auto user = user_let_in(directory)) return effective_user(pid) == *user;
   struct stat process{};
-  if (::stat(("/proc/" + std::to_string(pid)).c_str(), &process) != 0) return false;
-  return ::geteuid() == 0 ? process.st_gid == directory.st_gid : process.st_uid == ::geteuid();
+  return ::stat(("/proc/" + std::to_string(pid)).c_str(), &process) == 0 && process.st_gid == group;
 }
 
 void find_first_process(const StateDirectory& state, const system::FileIdentity& grant, TenantRecord& record) {
@@ -55,8 +100,9 @@ void find_first_process(const StateDirectory& state, const system::FileIdentity&
     const auto stat = system::process_stat(pid);
     if (!stat || stat->dead() || pid == ::getpid()) continue;
     if (record.started() && stat->start_ticks >= record.root_ticks) continue;
+    if (has_directory && !may_be_of(pid, directory, info.st_gid)) continue;
     const bool in_view = shows(pid, grant);
-    if (!in_view && !(has_directory && may_be_of(pid, info) && was_started_with(pid, directory))) continue;
+    if (!in_view && !(has_directory && was_started_with(pid, directory))) continue;
     const std::uint64_t theirs = system::namespace_inode(pid, "mnt");
     const bool own_view =
         in_view && theirs != system::namespace_inode(::getpid(), "mnt") && theirs != system::namespace_inode(1, "mnt");

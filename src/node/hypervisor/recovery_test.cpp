@@ -1,7 +1,9 @@
 // A daemon that dies, and the next one.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "node/hypervisor/state_directory.h"
+#include "node/hypervisor/tenant_record.h"
 #include "node/hypervisor/test_slice.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -197,6 +199,8 @@ TEST_P(Lost, records_of_slices_that_live_are_made_again) {
     EXPECT_FALSE(daemon.tenant(unnamed.reply.id).is_null()) << "what can't be known is named by its id";
     EXPECT_TRUE(eventually([&] { return daemon.tenant("gone").is_null(); })) << "nothing of it lives";
     EXPECT_TRUE(daemon.has_event("recovered", "grant page"));
+    EXPECT_FALSE(load_record(records + "/" + waits.reply.id + ".json")->ends_unlimited)
+        << "what its run allowed is not known any more";
     if (start == 0) daemon.kill();
   }
   EXPECT_EQ(works.granted().closed.load(), 0u);
@@ -209,6 +213,51 @@ TEST_P(Lost, records_of_slices_that_live_are_made_again) {
   ASSERT_TRUE(daemon.client().kill("waits", SIGKILL));
   EXPECT_TRUE(eventually([&] { return !program.is_alive(); }));
   EXPECT_TRUE(eventually([&] { return daemon.tenant("waits").is_null(); }));
+}
+
+// A process that is older than the slice's first, in a namespace of its own, whose /run/tensor-fusion/slice is made to
+// show the slice's directory.
+struct Pretender {
+  Pretender(const std::string& make, uid_t user) {
+    int ready[2];
+    if (::pipe(ready) != 0) std::abort();
+    pid = ::fork();
+    if (pid == 0) {
+      const std::string run =
+          "mount --make-rprivate / && mount -t tmpfs none /run && mkdir /run/tensor-fusion && cd /run/tensor-fusion "
+          "&& ";
+      if (::unshare(CLONE_NEWNS) != 0 || std::system((run + make).c_str()) != 0) std::_Exit(77);
+      if (::setgid(user) != 0 || ::setuid(user) != 0 || ::write(ready[1], "x", 1) != 1) std::_Exit(77);
+      for (;;) ::pause();
+    }
+    ::close(ready[1]);
+    char word = 0;
+    can_be = ::read(ready[0], &word, 1) == 1;
+    ::close(ready[0]);
+  }
+  ~Pretender() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  pid_t pid = -1;
+  bool can_be = false;
+};
+
+TEST(LostRecord, is_made_again_for_nobody_who_shows_anothers_slice_in_a_view_of_its_own) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make such views here";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  const std::string& folder = slice.reply.slice_directory;
+  const Pretender linked("ln -s " + folder + " slice", ::geteuid());
+  const Pretender of_others("mkdir slice && mount --bind " + folder + " slice", 54321);
+  if (!linked.can_be || !of_others.can_be) GTEST_SKIP() << "no view can be made here";
+  Program program(folder);
+  ASSERT_TRUE(slice.start(program.pid));
+  daemon.kill();
+  ASSERT_EQ(::unlink((daemon.state() + "/records/" + slice.reply.id + ".json").c_str()), 0);
+  ASSERT_TRUE(daemon.start());
+  EXPECT_EQ(daemon.tenant("a")["pid"].as_int(), program.pid);
 }
 
 TEST(Hypervisor, ignores_what_is_not_its_own_in_the_state_directory) {
