@@ -15,6 +15,7 @@
 #include "base/quantity.h"
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/desk.h"
+#include "node/hypervisor/idleness.h"
 #include "node/hypervisor/meter.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
@@ -65,7 +66,8 @@ struct Hypervisor::State {
              .log = [this](const std::string& level, const std::string& message) { on_provider_log(level, message); }}),
         meter(*loop, provider, devices, tenants, share, events),
         desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
-              options.version}) {
+              options.version}),
+        idleness(options.idle_exit_ms * kMs) {
     meter.keep_overheads(directory.path() + "/overheads");
     tenants.set_hooks({.rang = [this] { settle_all(); },
                        .changed =
@@ -203,19 +205,13 @@ struct Hypervisor::State {
   }
 
   void leave_when_idle() {
-    const std::uint64_t now = system::monotonic_ns();
-    // Also somebody who came and went between two looks: it may be about to come back for what it asked about.
-    const ConnectionId latest = server ? server->next() : 0;
-    const bool asked = std::exchange(came, latest) != latest;
-    if (!tenants.empty() || (server && server->connections() > 0) || asked || idle_since_ns == 0) {
-      idle_since_ns = now;
-    } else if (now - idle_since_ns > options.idle_exit_ms * kMs) {
-      events.add({.kind = "hypervisor",
-                  .tenant = "",
-                  .device = "",
-                  .message = "leaves: nothing has been asked of it for a while"});
-      loop->stop();
-    }
+    const bool busy = !tenants.empty() || (server && server->connections() > 0);
+    if (!idleness.is_over(busy, server ? server->next() : 0, system::monotonic_ns())) return;
+    events.add({.kind = "hypervisor",
+                .tenant = "",
+                .device = "",
+                .message = "leaves: nothing has been asked of it for a while"});
+    loop->stop();
   }
 
   base::Result<void> prepare() {
@@ -266,8 +262,7 @@ struct Hypervisor::State {
   Desk desk;
   std::unique_ptr<Server> server;
   std::optional<system::FileIdentity> socket;
-  std::uint64_t idle_since_ns = 0;
-  ConnectionId came = 0;  // the next connection's number at the last look
+  Idleness idleness;
   std::uint64_t measured_ns = 0;
   std::set<std::string> over_limit;  // ids of slices that were far above their memory limit at the last look
   bool events_supported = true;

@@ -351,17 +351,18 @@ TEST(Hypervisor, holds_a_new_limit_until_it_knows_its_devices) {
   EXPECT_TRUE((*base::Json::parse(*line))["ok"].as_bool()) << *line;
 }
 
-// Whoever starts one asks it something and goes; the `run` that this was for comes a moment later.
+// When that is over: idleness_test.cpp.
 TEST(Hypervisor, does_not_leave_while_somebody_comes_and_goes) {
   TestDaemon daemon;
   daemon.options.idle_exit_ms = 1000;
   ASSERT_TRUE(daemon.start());
-  const std::uint64_t end = system::monotonic_ns() + 2'500'000'000;
-  while (system::monotonic_ns() < end) {
+  std::uint64_t last = system::monotonic_ns();
+  for (const std::uint64_t end = last + 2'500'000'000; last < end;) {
     auto client = Client::connect(daemon.state());
-    ASSERT_TRUE(client && client->version()) << "it has left";
-    client = base::fail(ErrorCode::kUnavailable, "closed");
-    ::usleep(50'000);
+    const bool answers = client && client->version();
+    if (system::monotonic_ns() - last > 500'000'000) GTEST_SKIP() << "the test itself was kept from coming so long";
+    ASSERT_TRUE(answers) << "it has left";
+    last = system::monotonic_ns();
   }
   EXPECT_TRUE(eventually([&] { return !daemon.alive(); })) << "and then it does";
 }
