@@ -73,6 +73,21 @@ bool end_all(pid_t child, int& status) {
   return reaped;
 }
 
+// Children whose parents have ended are ours as long as this lives.
+class Subreaper {
+ public:
+  Subreaper() {
+    ::prctl(PR_GET_CHILD_SUBREAPER, &before_);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  }
+  Subreaper(const Subreaper&) = delete;
+  Subreaper& operator=(const Subreaper&) = delete;
+  ~Subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, before_); }
+
+ private:
+  int before_ = 0;
+};
+
 // The signals that ask a program to end, held back and read from a descriptor as long as this lives.
 class Summons {
  public:
@@ -121,7 +136,7 @@ base::Result<Fostered> foster(const std::string& program, const std::function<bo
   system::Fd writer(ends[1]);
   const std::string folder = make_folder();
   if (folder.empty()) return std::unexpected(system::error_of("make a folder in", "/dev/shm or /tmp", errno));
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const Subreaper subreaper;
   const Summons summons;
   const pid_t child = ::fork();
   if (child == 0) {

@@ -1,8 +1,8 @@
 #pragma once
 // Runs one program to its end and lets nothing of it outlive the call: no process that it started, also in a session of
 // its own, and no file in the folder that it is given (TENSOR_FUSION_SCRATCH and TMPDIR). That holds too when this
-// process is told to end (SIGINT, SIGTERM, SIGHUP, SIGPIPE). Blocks; changes the process's signal mask meanwhile. One
-// thread.
+// process is told to end (SIGINT, SIGTERM, SIGHUP, SIGPIPE). Blocks; meanwhile the process's signal mask is another, it
+// is a subreaper, and every child that it has is ended and reaped: it must have none of its own. One thread.
 #include <functional>
 #include <string>
 #include <string_view>
