@@ -141,8 +141,9 @@ TEST(Hypervisor, takes_limits_from_the_grant_page_when_a_record_is_torn) {
 
 // A program of a slice without a view of its own, as `run` starts one there. It has not been on the GPU.
 struct Program {
-  explicit Program(const std::string& slice) : pid(::fork()) {
+  explicit Program(const std::string& slice, uid_t user = ::geteuid()) : pid(::fork()) {
     if (pid != 0) return;
+    if (user != ::geteuid() && ::setuid(user) != 0) std::_Exit(1);
     const std::string variable = std::string(contract::kSliceVariable) + "=" + slice;
     const char* const environment[] = {variable.c_str(), nullptr};
     ::execle("/bin/sleep", "sleep", "1000", nullptr, environment);
@@ -253,6 +254,22 @@ TEST(LostRecord, is_made_again_for_nobody_who_shows_anothers_slice_in_a_view_of_
   const Pretender of_others("mkdir slice && mount --bind " + folder + " slice", 54321);
   if (!linked.can_be || !of_others.can_be) GTEST_SKIP() << "no view can be made here";
   Program program(folder);
+  ASSERT_TRUE(slice.start(program.pid));
+  daemon.kill();
+  ASSERT_EQ(::unlink((daemon.state() + "/records/" + slice.reply.id + ".json").c_str()), 0);
+  ASSERT_TRUE(daemon.start());
+  EXPECT_EQ(daemon.tenant("a")["pid"].as_int(), program.pid);
+}
+
+TEST(LostRecord, is_made_again_for_the_user_who_is_let_into_the_slices_folder) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root has slices of others";
+  constexpr uid_t kUser = 54321;
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  if (!system::let_user_in(slice.reply.slice_directory, kUser).value_or(false))
+    GTEST_SKIP() << "this file system keeps no lists of users";
+  Program of_another(slice.reply.slice_directory), program(slice.reply.slice_directory, kUser);
   ASSERT_TRUE(slice.start(program.pid));
   daemon.kill();
   ASSERT_EQ(::unlink((daemon.state() + "/records/" + slice.reply.id + ".json").c_str()), 0);
