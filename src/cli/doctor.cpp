@@ -210,10 +210,17 @@ void examine_hypervisor(const Context& context, std::vector<Finding>& findings) 
     return;
   }
   const auto version = client->version();
-  findings.push_back(version ? good("hypervisor", fmt::format("version {}, pid {}", (*version)["version"].as_string(),
-                                                              (*version)["pid"].as_int()))
-                             : bad("hypervisor", version.error().message,
-                                   "stop it with `tensor-fusion hypervisor --stop`; slices keep their limits"));
+  if (!version) {
+    // A sentence that goes on after a semicolon says itself what to do.
+    const std::string& message = version.error().message;
+    const auto advice = message.find("; ");
+    findings.push_back(advice == message.npos
+                           ? bad("hypervisor", message, "ask again")
+                           : bad("hypervisor", message.substr(0, advice), message.substr(advice + 2)));
+    return;
+  }
+  findings.push_back(good(
+      "hypervisor", fmt::format("version {}, pid {}", (*version)["version"].as_string(), (*version)["pid"].as_int())));
   const auto facts = client->doctor();
   if (!facts) return;
   for (const base::Json& fact : (*facts)["facts"].items()) {

@@ -35,7 +35,7 @@ const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<co
 base::Result<void> wait_for(int fd, short events, std::uint64_t deadline_ns) {
   while (true) {
     const std::uint64_t now = monotonic_ns();
-    if (now >= deadline_ns) return base::fail(ErrorCode::kUnavailable, "the hypervisor does not answer in time");
+    if (now >= deadline_ns) return base::fail(ErrorCode::kUnavailable, kNoAnswerInTime);
     pollfd item{fd, events, 0};
     const std::uint64_t left_ms = (deadline_ns - now) / 1'000'000 + 1;
     const int ready = ::poll(&item, 1, static_cast<int>(left_ms < 1'000'000'000 ? left_ms : 1'000'000'000));

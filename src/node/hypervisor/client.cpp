@@ -38,6 +38,7 @@ using base::Json;
 
 constexpr std::uint64_t kDevicesMs = 40'000;  // a driver may take its time when it is first opened
 constexpr std::string_view kOurName = "tensor-fusion: ";
+constexpr std::string_view kEventMark = "Z tensor-fusion hypervisor: ";  // after the time
 constexpr std::string_view kBegun = "tensor-fusion: starts a hypervisor";
 
 // Where nothing can be written the daemon could not say why it does not start: so this is found out before.
@@ -49,15 +50,9 @@ base::Result<void> begin_log(const std::string& path) {
   return {};
 }
 
-// What was said since the log was begun, its last line, without the name it says it under.
-std::string last_line(const std::string& path) {
+std::string why_it_ended(const std::string& path) {
   const auto content = system::read_file(path);
-  if (!content) return "";
-  const std::string_view text = base::trim(*content);
-  std::string_view line = text.substr(text.rfind('\n') + 1);
-  if (line == kBegun) return "";
-  if (line.starts_with(kOurName)) line.remove_prefix(kOurName.size());
-  return std::string(line);
+  return content ? last_complaint(*content) : "";
 }
 
 // A hypervisor ends with the number of its error.
@@ -73,6 +68,21 @@ bool may_try_again(ErrorCode code, int status) {
 
 }  // namespace
 
+// What happened to it is in the log as well, and is no reason to end.
+std::string last_complaint(std::string_view log) {
+  std::string_view last;
+  for (const std::string_view line : base::split(base::trim(log), '\n')) {
+    if (line == kBegun) {
+      last = {};
+    } else if (line.starts_with(kOurName)) {
+      last = line.substr(kOurName.size());
+    } else if (last.empty() && line.find(kEventMark) == std::string_view::npos) {
+      last = line;  // a loader's, or a driver's
+    }
+  }
+  return std::string(last);
+}
+
 base::Result<Client> Client::connect(const std::string& state) {
   auto fd = system::connect_unix(state + "/" + kSocketName);
   if (!fd) return std::unexpected(fd.error());
@@ -81,7 +91,7 @@ base::Result<Client> Client::connect(const std::string& state) {
   if (!peer || (peer->uid != 0 && peer->uid != ::geteuid() && ::geteuid() != 0))
     return base::fail(ErrorCode::kPermission,
                       "the hypervisor in " + state + " belongs to another user; choose another directory with --state");
-  return Client(system::LineConnection(*std::move(fd)));
+  return Client(system::LineConnection(*std::move(fd)), peer->pid);
 }
 
 // One that is about to leave still has its socket for a moment; who has answered once does not leave while we talk.
@@ -114,7 +124,7 @@ base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
       // Losing a race is fine: the other is about to listen, or it was about to leave and we try again. So is one that
       // was stopped before we reached it. Anything else is the end.
       if (const ErrorCode code = ended_with(status); !may_try_again(code, status)) {
-        const std::string why = last_line(log);
+        const std::string why = why_it_ended(log);
         return base::fail(code, "the hypervisor does not start: " + (why.empty() ? "see " + log : why));
       }
       start_at = system::monotonic_ns() + kAgainNs;
@@ -131,17 +141,31 @@ base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
 }
 
 base::Result<Json> Client::call(const Json& request, std::uint64_t timeout_ms) {
-  if (auto sent = connection_.send(request.dump(), timeout_ms); !sent) return std::unexpected(sent.error());
+  if (auto sent = connection_.send(request.dump(), timeout_ms); !sent) return std::unexpected(said(sent.error()));
   auto line = connection_.receive(timeout_ms);
-  if (!line) return std::unexpected(line.error());
+  if (!line) return std::unexpected(said(line.error()));
   auto reply = Json::parse(*line);
   if (!reply) return base::fail(ErrorCode::kProtocol, "the hypervisor's answer is " + reply.error().message);
   if (!(*reply)["ok"].as_bool()) return std::unexpected(error_from(*reply));
   return reply;
 }
 
+base::Error Client::said(base::Error error) const {
+  if (pid_ <= 0 || error.message != system::kNoAnswerInTime) return error;
+  const std::string pid = std::to_string(pid_);
+  error.message = "the hypervisor (pid " + pid + ") does not answer; `kill -9 " + pid +
+                  "` ends it: slices go on, and the next command starts another";
+  return error;
+}
+
+// What may take long is asked only of one that answers at all.
+base::Result<Json> Client::call_patiently(const Json& request, std::uint64_t timeout_ms) {
+  if (auto greeted = version(); !greeted && greeted.error().code == ErrorCode::kUnavailable) return greeted;
+  return call(request, timeout_ms);
+}
+
 base::Result<RunReply> Client::run(const RunRequest& request) {
-  auto reply = call(to_json(request), request.wait_ms + kDevicesMs);
+  auto reply = call_patiently(to_json(request), request.wait_ms + kDevicesMs);
   if (!reply) return std::unexpected(reply.error());
   return run_reply_from(*reply);
 }
@@ -154,7 +178,7 @@ base::Result<void> Client::started(const std::string& id, int pid) {
 
 base::Result<Json> Client::list() { return call(Json::object({{"op", "list"}})); }
 base::Result<Json> Client::devices() { return call(Json::object({{"op", "devices"}})); }
-base::Result<Json> Client::limit(const LimitRequest& request) { return call(to_json(request), kDevicesMs); }
+base::Result<Json> Client::limit(const LimitRequest& request) { return call_patiently(to_json(request), kDevicesMs); }
 
 base::Result<Json> Client::kill(const std::string& tenant, int signal_number) {
   return call(Json::object({{"op", "kill"}, {"tenant", tenant}, {"signal", signal_number}}));

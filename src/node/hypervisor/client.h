@@ -12,6 +12,7 @@
 //            "limit_share_total","memory_reserved_bytes","tenants":[names]}],"provider":{…}}
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -23,6 +24,9 @@ namespace tensor_fusion::node::hypervisor {
 // Where the state directory is: an explicit one, else TENSOR_FUSION_STATE, else /run/tensor-fusion for root,
 // $XDG_RUNTIME_DIR/tensor-fusion, /tmp/tensor-fusion-<uid>.
 std::string state_directory(const std::string& explicit_directory = "");
+
+// The reason that a hypervisor's log gives for its end, without the name it is said under; "" when there is none.
+std::string last_complaint(std::string_view log);
 
 struct EnsureOptions {
   std::string state;  // as resolved by state_directory()
@@ -55,11 +59,15 @@ class Client {
   // Sends {"op":"top"|"events", "interval_ms"} and hands every line to `each` until it returns false or the end.
   base::Result<void> stream(const base::Json& request, const std::function<bool(const base::Json&)>& each);
   base::Result<base::Json> call(const base::Json& request, std::uint64_t timeout_ms = 10'000);
+  pid_t pid() const { return pid_; }  // the hypervisor's; 0 = not to be seen from here
 
  private:
   static base::Result<Client> connect_and_greet(const std::string& state);
-  explicit Client(system::LineConnection connection) : connection_(std::move(connection)) {}
+  Client(system::LineConnection connection, pid_t pid) : connection_(std::move(connection)), pid_(pid) {}
+  base::Result<base::Json> call_patiently(const base::Json& request, std::uint64_t timeout_ms);
+  base::Error said(base::Error error) const;  // of one that does not answer: which, and what to do
   system::LineConnection connection_;
+  pid_t pid_ = 0;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

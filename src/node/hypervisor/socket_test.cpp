@@ -154,6 +154,16 @@ TEST(Hypervisor, gives_a_stranger_one_slice_for_each_process) {  // 4,000 from o
 }
 
 // Whoever makes /tmp/tensor-fusion-1000 first could tell user 1000's programs what to load.
+TEST(Client, takes_for_the_reason_of_an_end_no_event_of_the_log) {
+  const std::string begun = "tensor-fusion: starts a hypervisor\n";
+  const std::string event = "2026-01-02T03:04:05Z tensor-fusion hypervisor: recovered tenant=night: its limits go on\n";
+  EXPECT_EQ(last_complaint(begun + event), "");
+  EXPECT_EQ(last_complaint(begun + "tensor-fusion: the disk is full\n" + event), "the disk is full");
+  EXPECT_EQ(last_complaint("tensor-fusion: of the one before\n" + begun + event), "");
+  EXPECT_EQ(last_complaint(begun + event + "error while loading shared libraries: libx.so\n"),
+            "error while loading shared libraries: libx.so");
+}
+
 TEST(Client, does_not_believe_a_hypervisor_of_another_user) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   TestDaemon daemon;
