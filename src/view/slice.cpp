@@ -67,6 +67,37 @@ Slice slice_from(const Json& json) {
   return slice;
 }
 
+std::string name_in(const std::vector<Slice>& slices, const std::string& id, std::int64_t pid) {
+  for (const Slice& slice : slices) {
+    if (!id.empty() && (slice.id == id || slice.name == id)) return slice.name;
+    if (std::ranges::find(slice.processes, pid, &SliceProcess::pid) != slice.processes.end()) return slice.name;
+  }
+  return "";
+}
+
+// Those without a slice, and those that a slice should hold, are two different troubles.
+std::string strangers_table(const std::vector<Stranger>& strangers, bool in_slices, const Style& style) {
+  std::vector<Table::Column> columns{{"PID", Align::kRight}, {"MEMORY", Align::kRight}, {"UUID"}};
+  if (in_slices) columns.push_back({"SLICE"});
+  columns.push_back({"COMMAND"});
+  Table table(std::move(columns));
+  bool any = false;
+  for (const Stranger& stranger : strangers) {
+    if (stranger.slice.empty() == in_slices) continue;
+    std::vector<Cell> row{{std::to_string(stranger.pid), Tone::kBad},
+                          {base::to_text(base::Bytes{stranger.memory_bytes})},
+                          {stranger.uuid}};
+    if (in_slices) row.push_back({stranger.slice});
+    row.push_back({stranger.command});
+    table.add(std::move(row));
+    any = true;
+  }
+  if (!any) return "";
+  return (in_slices ? "\nThese processes of a slice use a GPU without a limiter, so nothing limits them:\n"
+                    : "\nThese processes use a GPU without a slice, so nothing limits them:\n") +
+         table.render(style);
+}
+
 Cell memory_cell(const SliceDevice& device) {
   const bool nearly_full = device.memory_limit_bytes != 0 &&
                            device.memory_used_bytes / 100 * 100 >= device.memory_limit_bytes / 100 * kNearlyFullPercent;
@@ -122,7 +153,8 @@ SliceList slice_list_from(const Json& reply) {
     list.strangers.push_back({.pid = item["pid"].as_int(),
                               .uuid = item["uuid"].as_string(),
                               .command = item["command"].as_string(),
-                              .memory_bytes = item["memory_bytes"].as_uint()});
+                              .memory_bytes = item["memory_bytes"].as_uint(),
+                              .slice = name_in(list.slices, item["tenant"].as_string(), item["pid"].as_int())});
   }
   return list;
 }
@@ -169,7 +201,8 @@ Json to_json(const SliceList& list) {
     strangers.push(Json::object({{"pid", stranger.pid},
                                  {"uuid", stranger.uuid},
                                  {"command", stranger.command},
-                                 {"memory_bytes", stranger.memory_bytes}}));
+                                 {"memory_bytes", stranger.memory_bytes},
+                                 {"slice", stranger.slice}}));
   }
   return Json::object({{"slices", slices}, {"unlimited_processes", strangers}});
 }
@@ -187,7 +220,7 @@ std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& s
                {"COMMAND"}});
   for (const Slice& slice : list.slices) {
     const std::string age = age_text(now_ms > slice.created_ms ? now_ms - slice.created_ms : 0);
-    const std::string alarm = slice.alarms.empty() ? "-" : base::join(slice.alarms, ",");
+    const std::string alarm = slice.alarms.empty() ? "-" : base::join(slice.alarms, ", ");
     const Tone alarm_tone = slice.alarms.empty() ? Tone::kFaint : Tone::kBad;
     if (slice.devices.empty()) {
       table.add({{slice.name},
@@ -215,17 +248,7 @@ std::string to_table(const SliceList& list, std::uint64_t now_ms, const Style& s
     }
   }
   std::string out = list.slices.empty() ? "no slices; `tensor-fusion run -- PROGRAM` makes one\n" : table.render(style);
-  if (!list.strangers.empty()) {
-    out += "\nThese processes use a GPU without a slice, so nothing limits them:\n";
-    Table strangers({{"PID", Align::kRight}, {"MEMORY", Align::kRight}, {"UUID"}, {"COMMAND"}});
-    for (const Stranger& stranger : list.strangers) {
-      strangers.add({{std::to_string(stranger.pid), Tone::kBad},
-                     {base::to_text(base::Bytes{stranger.memory_bytes})},
-                     {stranger.uuid},
-                     {stranger.command}});
-    }
-    out += strangers.render(style);
-  }
+  for (const bool in_slices : {false, true}) out += strangers_table(list.strangers, in_slices, style);
   return out;
 }
 

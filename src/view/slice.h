@@ -45,12 +45,13 @@ struct Slice {
   std::vector<SliceProcess> processes;
 };
 
-// A process that uses a GPU beside all slices.
+// A process that uses a GPU without a limiter: beside all slices, or in one whose limiter it has left out.
 struct Stranger {
   std::int64_t pid = 0;
   std::string uuid;
   std::string command;
   std::uint64_t memory_bytes = 0;
+  std::string slice;  // its name, or empty
 };
 
 struct SliceList {

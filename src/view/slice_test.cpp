@@ -23,10 +23,10 @@ Json reply() {
 
 TEST(SliceList, is_a_table_with_a_row_for_each_device_and_the_strangers_below) {
   EXPECT_EQ(to_table(slice_list_from(reply()), 1042000, {}),
-            "NAME   STATE    GPU      COMPUTE   MEMORY  PROCS  AGE  ALARM                       COMMAND\n"
-            "night  running    0    29.9%/30%  1Gi/2Gi      1  42s  -                           python train.py\n"
+            "NAME   STATE    GPU      COMPUTE   MEMORY  PROCS  AGE  ALARM                        COMMAND\n"
+            "night  running    0    29.9%/30%  1Gi/2Gi      1  42s  -                            python train.py\n"
             "                  1  0%/10%-100%    0/2Gi\n"
-            "odd    running    0   0%/0%-100%      0/-      1  52s  tampered,unlimited process  ./x\n"
+            "odd    running    0   0%/0%-100%      0/-      1  52s  tampered, unlimited process  ./x\n"
             "\n"
             "These processes use a GPU without a slice, so nothing limits them:\n"
             "PID  MEMORY  UUID   COMMAND\n"
@@ -96,6 +96,23 @@ TEST(SliceList, raises_an_alarm_for_a_slice_far_above_its_memory_limit) {
   EXPECT_TRUE(alarms_at(std::uint64_t{2} << 30).empty());
   EXPECT_TRUE(alarms_at((std::uint64_t{2} << 30) + (64u << 20)).empty()) << "code that the driver loads by itself";
   EXPECT_EQ(alarms_at(std::uint64_t{3} << 30), std::vector<std::string>{"over limit"});
+}
+
+TEST(SliceList, lists_a_process_that_left_the_limiter_out_with_its_slice) {
+  const auto process = [](int pid) { return Json::object({{"pid", pid}, {"uuid", "GPU-a"}, {"command", "prog"}}); };
+  const auto slice = Json::object({{"id", "a"}, {"name", "night"}, {"processes", Json::array().push(process(7))}});
+  const auto list = slice_list_from(Json::object(
+      {{"tenants", Json::array().push(slice)},
+       {"unlimited", Json::array().push(process(7)).push(process(8)).push(process(9).set("tenant", "a"))}}));
+  ASSERT_EQ(list.strangers.size(), 3u);
+  EXPECT_EQ(list.strangers[0].slice, "night");
+  EXPECT_EQ(list.strangers[1].slice, "");
+  EXPECT_EQ(list.strangers[2].slice, "night");
+  const std::string text = to_table(list, 0, {});
+  const auto beside = text.find("without a slice"), within = text.find("without a limiter");
+  ASSERT_TRUE(beside != text.npos && within != text.npos) << text;
+  const std::string_view first = std::string_view(text).substr(beside, within - beside);
+  EXPECT_TRUE(first.contains("8  ") && !first.contains("7  ") && !first.contains("9  ")) << text;
 }
 
 }  // namespace
