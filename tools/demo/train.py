@@ -6,9 +6,12 @@ Writes one line a step to OUTPUT: the loss, exactly (hexadecimal floating point)
 and read every few steps, so that the device always has the next step at hand. Ends after STEPS steps, or when it gets
 SIGTERM. Nothing in here knows of slices.
 """
+import os
 import pathlib
 import signal
 import sys
+
+os.environ["PARALLEL"] = "0"  # no helpers for compiling: a SIGTERM to all of a program's processes would leave it waiting for them
 
 from tinygrad import Tensor, TinyJit, nn
 from tinygrad.helpers import Context
@@ -51,11 +54,13 @@ def main(output, steps):
         done = 0
         while done < steps and not stopping:
             batch = min(READ_EVERY if done else FIRST_READ, steps - done)
-            for _ in range(batch):
+            taken = 0
+            while taken < batch and not stopping:
                 step()
-            for loss in losses.tolist()[READ_EVERY - batch:]:
+                taken += 1
+            for loss in losses.tolist()[READ_EVERY - taken:]:
                 file.write(f"{float(loss).hex()}\n")
-            done += batch
+            done += taken
 
 
 if __name__ == "__main__":
