@@ -1,11 +1,17 @@
 #include "cli/change.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <vector>
 
 #include "cli/request.h"
+#include "system/clock.h"
+#include "system/process.h"
 #include "view/slice.h"
 
 namespace tensor_fusion::cli {
@@ -32,6 +38,57 @@ base::Result<node::hypervisor::Client> connect_for(const Context& context, const
                       fmt::format("there is no slice `{}`: no hypervisor runs here ({})", name, context.state()));
   }
   return client;
+}
+
+constexpr std::uint64_t kEndNs = 2'000'000'000;  // a program that ends in order may need it
+
+struct Signalled {
+  std::string name;
+  std::vector<pid_t> alive;
+  std::vector<system::Fd> processes;  // of those in `alive`
+};
+
+// A signal that is meant to end a program, unless it asks for it only to do something else.
+bool is_to_end(int number) { return number == SIGTERM || number == SIGKILL || number == SIGINT || number == SIGQUIT; }
+
+Signalled signalled_by(const node::hypervisor::Client& client, const base::Json& reply, std::string name) {
+  Signalled slice{.name = std::move(name), .alive = {}, .processes = {}};
+  if (client.pid() == 0) return slice;  // it counts pids that are not ours
+  for (const base::Json& item : reply["pids"].items()) {
+    const auto pid = static_cast<pid_t>(item.as_int());
+    auto process = system::open_pidfd(pid);
+    if (!process) continue;
+    slice.alive.push_back(pid);
+    slice.processes.push_back(*std::move(process));
+  }
+  return slice;
+}
+
+void await_end(Signalled& slice, std::uint64_t end_ns) {
+  for (std::size_t i = 0; i < slice.alive.size();) {
+    const std::uint64_t now = system::monotonic_ns();
+    pollfd process{slice.processes[i].get(), POLLIN, 0};
+    const int ready = ::poll(&process, 1, now < end_ns ? static_cast<int>((end_ns - now) / 1'000'000 + 1) : 0);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) {
+      ++i;
+      continue;
+    }
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    slice.alive.erase(slice.alive.begin() + at);
+    slice.processes.erase(slice.processes.begin() + at);
+  }
+}
+
+std::string still_running(const Signalled& slice, int number) {
+  const bool one = slice.alive.size() == 1;
+  return fmt::format(
+      "of the slice `{}` {} still run{} after {} s: {}{}", slice.name,
+      one ? "one process" : fmt::format("{} processes", slice.alive.size()), one ? "s" : "", kEndNs / 1'000'000'000,
+      fmt::join(slice.alive, ", "),
+      number == SIGKILL
+          ? "; the kernel has not let go of it yet"
+          : fmt::format("; `tensor-fusion kill -s KILL {}` ends what does not end by itself", slice.name));
 }
 
 }  // namespace
@@ -73,16 +130,28 @@ int kill_slices(const Context& context) {
     signal_number = *number;
   }
   int status = kExitOk;
-  base::Json killed = base::Json::array();
+  std::vector<Signalled> slices;
   for (const std::string& name : context.invocation().arguments) {
     auto client = connect_for(context, name);
     if (!client) return context.fail(client.error());
     auto reply = client->kill(name, signal_number);
     if (!reply) {
       status = fail_with_suggestion(context, *client, name, reply.error());
+      if (reply.error().code == base::ErrorCode::kUnavailable) return status;
       continue;
     }
-    killed.push(base::Json::object({{"name", name}, {"signal", signal_number}}));
+    slices.push_back(signalled_by(*client, *reply, name));
+  }
+  base::Json killed = base::Json::array();
+  const std::uint64_t end_ns = system::monotonic_ns() + (is_to_end(signal_number) ? kEndNs : 0);
+  for (Signalled& slice : slices) {
+    base::Json alive = base::Json::array();
+    if (is_to_end(signal_number)) {
+      await_end(slice, end_ns);
+      for (const pid_t pid : slice.alive) alive.push(pid);
+      if (!slice.alive.empty()) status = context.fail(kExitProblem, still_running(slice, signal_number));
+    }
+    killed.push(base::Json::object({{"name", slice.name}, {"signal", signal_number}, {"still_running", alive}}));
   }
   if (context.json()) context.print_json(base::Json::object({{"signalled", killed}}));
   return status;

@@ -27,8 +27,10 @@ constexpr std::array kRunOptions{
            "the compute the slice is certain to get when it wants it; between this and `--compute` it is lent"},
     Option{"gpu", 'g', kRepeated, "GPU", kGpuHelp, Offer::kDevices},
     Option{"gpus", 'n', kValue, "N", "the number of different GPUs, each cut to the same limits (1 unless said)"},
-    Option{"qos", 'q', kValue, "CLASS", "who is served first when several want lent compute", Offer::kWords,
-           "low medium high critical"},
+    Option{
+        "qos", 'q', kValue, "CLASS",
+        "who is let onto the card at once, within the compute that is certain, when it wakes up: `high` and `critical`",
+        Offer::kWords, "low medium high critical"},
     Option{"name", '\0', kValue, "NAME", "name of the slice, unique on this machine; made up when left out"},
     Option{"wait", 'w', kFlag, "", "wait in line until the slice fits, instead of failing"},
     Option{"env", 'e', kRepeated, "NAME=VALUE", "set a variable for the program; `NAME` alone removes it"},
@@ -52,6 +54,10 @@ constexpr std::array kRunExamples{
             "half of two cards, waiting in line when they are taken"},
     Example{"tensor-fusion run -d --name night --vram 4Gi -- python sweep.py",
             "in the background; `tensor-fusion logs night` shows what it prints"},
+};
+
+constexpr std::array kPsOptions{
+    Option{"names", '\0', kFlag, "", "print only the names, a line each, and nothing when there are none"},
 };
 
 constexpr std::array kTopOptions{
@@ -112,7 +118,7 @@ constexpr std::array kCommands{
         "`--compute 40%` alone is both what the slice is certain of and the most it gets. `--compute-request 40%` "
         "alone is certain of 40 % and may borrow the whole card. Without either, the slice is certain of nothing "
         "and may use what others leave. Without `--vram` it may use all the memory of its share of the card: "
-        "see the guide, `docs/guide/run.md`.\n"
+        "see the guide, `docs/guide/requests.md`.\n"
         "\n"
         "As root, or where the kernel lets users make user namespaces, the program gets a private view of a few "
         "files: `/etc/ld.so.preload` with the limiter added, its own pages at `/run/tensor-fusion/slice`, and GPUs "
@@ -121,14 +127,19 @@ constexpr std::array kCommands{
         "notice says so.",
         kRunOptions, kRunExamples, 1, ~0u, true, Offer::kPrograms},
     Command{
-        "ps", "[NAME…]", "list slices: their limits and what they use",
+        "ps", "[OPTION…] [NAME…]", "list slices: their limits and what they use",
         "COMPUTE and MEMORY are what a slice uses and, after the slash, its limit. `5%/20%-60%` uses 5 % of the card's "
         "time, is certain of 20 % and gets at most 60 %. Shares are over the last second, as measured by the "
-        "hypervisor. Below the table stand processes that use a GPU without a slice.",
-        kNoOptions, kNoExamples, 0, ~0u, false, Offer::kSlices},
-    Command{"top", "[OPTION…]", "watch devices and slices live",
-            "Keys: q ends, arrows or j and k choose a slice, s changes the order, p pauses.", kTopOptions, kNoExamples,
-            0, 0},
+        "hypervisor. PROCS is the number of its processes that use a GPU, AGE the time since it was placed, and ALARM "
+        "what is wrong with it: the guide's page on troubleshooting explains each. Below the table stand processes "
+        "that "
+        "use a GPU without a slice, and those of a slice that use one without its limiter.",
+        kPsOptions, kNoExamples, 0, ~0u, false, Offer::kSlices},
+    Command{
+        "top", "[OPTION…]", "watch devices and slices live",
+        "Keys: q ends, arrows or j and k choose a slice, s changes the order, p pauses. Ctrl-C ends it as well, which "
+        "a shell shows as 130.",
+        kTopOptions, kNoExamples, 0, 0},
     Command{
         "devices", "", "list GPUs: what is free, granted and used",
         "MEMORY is used, of all there is. RESERVED is the memory promised to slices, REQUESTED the compute they are "
@@ -138,8 +149,12 @@ constexpr std::array kCommands{
     Command{"limit", "NAME [OPTION…]", "change the limits of a running slice",
             "Takes effect at once, without restarting the program. What is left out stays as it is.", kLimitOptions,
             kLimitExamples, 1, 1, false, Offer::kSlices},
-    Command{"kill", "NAME… [OPTION…]", "send a signal to all processes of a slice", "", kKillOptions, kNoExamples, 1,
-            ~0u, false, Offer::kSlices},
+    Command{
+        "kill", "NAME… [OPTION…]", "send a signal to all processes of a slice",
+        "After a signal that is to end them (`TERM`, `KILL`, `INT`, `QUIT`) it waits up to two seconds until they have "
+        "ended. When some still run it names them and ends with 1: they may be busy with their end, or not end by "
+        "themselves.",
+        kKillOptions, kNoExamples, 1, ~0u, false, Offer::kSlices},
     Command{"logs", "NAME [OPTION…]", "show the output of a slice started with `run --detach`", "", kLogsOptions,
             kNoExamples, 1, 1, false, Offer::kSlices},
     Command{"events", "[OPTION…]", "list what happened: slices, limits, alarms", "", kEventsOptions, kNoExamples, 0, 0},
@@ -161,7 +176,9 @@ constexpr std::array kCommands{
 
 constexpr std::array kExitCodes{
     ExitCodeRow{kExitOk, "done", false},
-    ExitCodeRow{kExitProblem, "something failed that should not; for `doctor` and `bench`: something was found wanting",
+    ExitCodeRow{kExitProblem,
+                "something failed that should not; for `doctor` and `bench`: something was found wanting; "
+                "for `kill`: some processes still run",
                 true},
     ExitCodeRow{kExitUsage, "the command line, or a value in it, means nothing; nothing was done", false},
     ExitCodeRow{10, "the slice would fit this machine, but not now (`run --wait` waits)", true},
@@ -189,6 +206,14 @@ constexpr std::array kVariables{
     Variable{"TENSOR_FUSION_LIMITER", "the limiter library to use instead of the one installed with this program"},
     Variable{"TENSOR_FUSION_SIM",
              "the simulated machine to use: `2xh100`, `h100,2xt4` or the path of a YAML file; kept for the program"},
+    Variable{
+        "TENSOR_FUSION_SIM_DIR",
+        "the directory of the simulated machine (`/dev/shm/tensor-fusion-sim-` and the user's number unless said)"},
+    Variable{"TENSOR_FUSION_SIM_FAULT",
+             "calls of the simulated driver that fail: the guide's page on the simulated GPU has the rules"},
+    Variable{"TENSOR_FUSION_LIMITER_LOG", "lets the limiter in a program explain itself on standard error"},
+    Variable{"CUDA_VISIBLE_DEVICES",
+             "set by `run` to the cards of the slice, whatever it was; inside a slice it chooses among them"},
     Variable{"TENSOR_FUSION_SLICE", "set by `run` where it cannot make a mount namespace: the slice's directory"},
     Variable{"NO_COLOR", "no colours, when set to anything"},
 };

@@ -9,9 +9,8 @@
 namespace tensor_fusion::cli {
 namespace {
 
-// The first column of `ps`, and the indices and UUIDs of `devices`; nothing when no hypervisor runs.
-constexpr std::string_view kSliceNames =
-    "tensor-fusion ps 2>/dev/null | awk 'NR > 1 && /^[^ ]/ && $1 != \"no\" {print $1}'";
+// The names of slices, and the UUIDs of `devices`; nothing when no hypervisor runs.
+constexpr std::string_view kSliceNames = "tensor-fusion ps --names 2>/dev/null";
 constexpr std::string_view kDeviceNames =
     "tensor-fusion devices -o json 2>/dev/null | sed -n 's/.*\"uuid\": \"\\(.*\\)\".*/\\1/p'";
 

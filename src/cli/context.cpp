@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@
 
 #include "base/text.h"
 #include "cli/driver.h"
+#include "contract/grant.h"
 #include "node/hypervisor/state_path.h"
 #include "system/fd.h"
 #include "system/file.h"
@@ -54,6 +56,15 @@ bool holds_slices(const std::string& state) {
     return std::ranges::any_of(
         names, [](const std::string& name) { return name.ends_with(".json") || name.ends_with(".grant"); });
   });
+}
+
+// The slice whose view this process is in; nothing outside of slices, and where one has no view of its own.
+std::optional<std::string> slice_around() {
+  const auto page =
+      system::read_file(fmt::format("{}/{}", contract::kSlicePath, contract::kGrantFile), sizeof(contract::GrantPage));
+  if (!page || page->size() < sizeof(contract::GrantPage)) return std::nullopt;
+  const char* name = page->data() + offsetof(contract::GrantPage, tenant);
+  return std::string(name, ::strnlen(name, sizeof(contract::GrantPage::tenant)));
 }
 
 }  // namespace
@@ -107,6 +118,7 @@ base::Result<node::hypervisor::Client> Context::connect_running() const {
 base::Result<node::hypervisor::Client> Context::connect() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
+  if (auto outside = check_outside(); !outside) return std::unexpected(outside.error());
   const bool ours = ::access(state_.c_str(), W_OK) == 0;
   return ours && holds_slices(state_) ? ensure_running() : std::move(client);
 }
@@ -114,6 +126,7 @@ base::Result<node::hypervisor::Client> Context::connect() const {
 base::Result<node::hypervisor::Client> Context::ensure_running() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
+  if (auto outside = check_outside(); !outside) return std::unexpected(outside.error());
   // A hypervisor keeps the environment it was started with: one that sees no GPU for a mistake in it would stay, and
   // answer the next attempt too.
   if (const auto driver = check_driver(); !driver)
@@ -128,6 +141,16 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
     if (client || client.error().code != base::ErrorCode::kUnavailable) break;
   }
   return client;
+}
+
+base::Result<void> Context::check_outside() const {
+  const auto slice = slice_around();
+  if (!slice) return {};
+  return base::fail(
+      base::ErrorCode::kUsage,
+      fmt::format("this is inside the slice `{}`, from where no hypervisor is to be seen; ask from outside "
+                  "of it, or start programs directly",
+                  *slice));
 }
 
 // A hypervisor started by this process would be its child, and so the child of the program that `run` becomes. So a

@@ -33,6 +33,7 @@ class Context {
 
  private:
   base::Result<void> start_one() const;
+  base::Result<void> check_outside() const;  // of slices, from whose view no hypervisor is to be seen
 
   Invocation invocation_;
   std::string program_folder_;

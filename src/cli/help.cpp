@@ -184,7 +184,8 @@ std::string manual_page() {
       fmt::format(".TH TENSOR\\-FUSION 1 \"\" \"tensor\\-fusion {}\" \"User Commands\"\n", roff(base::kVersion));
   out += ".SH NAME\ntensor\\-fusion \\- slices of a GPU that hold\n.SH SYNOPSIS\n";
   for (const Command& command : commands()) {
-    out += fmt::format(".B tensor\\-fusion {}\n{}\n.br\n", command.name, roff(command.arguments));
+    const std::string arguments = command.arguments.empty() ? "" : roff(command.arguments) + "\n";
+    out += fmt::format(".B tensor\\-fusion {}\n{}.br\n", command.name, arguments);
   }
   out +=
       ".SH DESCRIPTION\nCuts the GPUs of this machine into slices: so much memory, so much of the time. A program "
@@ -204,7 +205,7 @@ std::string manual_page() {
       ".SH EXIT STATUS\nWhere two numbers stand, the second is that of\n.BR run ,\nwhose lower numbers are the "
       "program's own.\n";
   for (const ExitCodeRow& row : exit_codes()) out += fmt::format(".TP\n.B {}\n{}\n", code_text(row), roff(row.meaning));
-  out += ".TP\n.B 128+n\n`run`: signal n ended the program, as a shell shows it\n";
+  out += ".TP\n.B 128+n\n\\fBrun\\fR: signal n ended the program, as a shell shows it\n";
   out += ".SH ENVIRONMENT\n";
   for (const Variable& variable : environment_variables())
     out += fmt::format(".TP\n.B {}\n{}\n", variable.name, roff(variable.help));

@@ -209,9 +209,9 @@ class Parser {
           *fail(fmt::format("`{}` needs more: tensor-fusion {} {}", command.name, command.name, command.arguments)));
     }
     if (result_.arguments.size() > command.most_arguments) {
-      return std::unexpected(
-          *fail(fmt::format("`{}` does not take `{}`: tensor-fusion {} {}", command.name,
-                            result_.arguments[command.most_arguments], command.name, command.arguments)));
+      return std::unexpected(*fail(fmt::format("`{}` does not take `{}`: tensor-fusion {}{}{}", command.name,
+                                               result_.arguments[command.most_arguments], command.name,
+                                               command.arguments.empty() ? "" : " ", command.arguments)));
     }
     if (command.offer == Offer::kWords) {
       const auto words = split_words(command.words);

@@ -142,5 +142,11 @@ TEST(ExitCodes, of_run_stay_clear_of_the_programs_own) {
   }
 }
 
+TEST(Parse, ends_no_sentence_with_a_blank) {
+  const auto refused = parse({"version", "extra"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "`version` does not take `extra`: tensor-fusion version");
+}
+
 }  // namespace
 }  // namespace tensor_fusion::cli

@@ -161,6 +161,11 @@ class Run {
                                 "to undo its limits",
                                 given_up.error()));
     }
+    if (const auto chosen = overruled_cards(own_environment(), for_slice, invocation_.values("env")))
+      notice(
+          fmt::format("CUDA_VISIBLE_DEVICES={} is set anew for the program, which gets the cards of its slice; --gpu "
+                      "chooses them",
+                      view::printable(*chosen)));
     auto variables = program_environment(own_environment(), for_slice, invocation_.values("env"));
     if (entered) preload_first(variables, fmt::format("{}/{}", kViewDirectory, kLimiterFile));
     if (!allow_unlimited_) {
@@ -367,6 +372,20 @@ int run(const Context& context) { return run(context, kPatienceNs); }
 
 int run(const Context& context, std::uint64_t patience_ns) {
   return context.invocation().has("detach") ? run_detached(context, patience_ns) : run_here(context, patience_ns);
+}
+
+std::optional<std::string> overruled_cards(const std::vector<std::string>& ours,
+                                           const std::vector<std::pair<std::string, std::string>>& slice,
+                                           const std::vector<std::string>& asked) {
+  constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
+  const auto cards = std::ranges::find(slice, kName, &std::pair<std::string, std::string>::first);
+  if (cards == slice.end()) return std::nullopt;
+  for (const std::string& entry : program_environment(ours, {}, asked)) {
+    const auto equals = entry.find('=');
+    if (std::string_view(entry).substr(0, equals) == kName && entry.substr(equals + 1) != cards->second)
+      return entry.substr(equals + 1);
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> program_environment(const std::vector<std::string>& ours,

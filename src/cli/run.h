@@ -2,6 +2,7 @@
 // `run`: asks for a slice and then becomes the program. Because the process itself is replaced, the program's exit
 // code, signals, terminal and standard streams are the program's own; the hypervisor notices its end by the pid.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,5 +19,10 @@ int run(const Context& context, std::uint64_t patience_ns);  // with hypervisors
 std::vector<std::string> program_environment(const std::vector<std::string>& ours,
                                              const std::vector<std::pair<std::string, std::string>>& slice,
                                              const std::vector<std::string>& asked);
+
+// The cards that the user named in CUDA_VISIBLE_DEVICES and that those of the slice take the place of.
+std::optional<std::string> overruled_cards(const std::vector<std::string>& ours,
+                                           const std::vector<std::pair<std::string, std::string>>& slice,
+                                           const std::vector<std::string>& asked);
 
 }  // namespace tensor_fusion::cli

@@ -359,5 +359,14 @@ TEST(ProgramEnvironment, puts_the_slice_last_so_that_nothing_takes_it_off) {
             (std::vector<std::string>{"A=9", "D=4", "LD_PRELOAD=limiter", "C=3"}));
 }
 
+TEST(Run, says_which_named_cards_those_of_the_slice_take_the_place_of) {
+  const std::vector<std::pair<std::string, std::string>> slice{{"CUDA_VISIBLE_DEVICES", "GPU-a"}};
+  EXPECT_EQ(overruled_cards({"CUDA_VISIBLE_DEVICES=1"}, slice, {}), "1");
+  EXPECT_EQ(overruled_cards({"A=1"}, slice, {"CUDA_VISIBLE_DEVICES=2"}), "2");
+  EXPECT_EQ(overruled_cards({"CUDA_VISIBLE_DEVICES=1"}, slice, {"CUDA_VISIBLE_DEVICES"}), std::nullopt);
+  EXPECT_EQ(overruled_cards({"CUDA_VISIBLE_DEVICES=GPU-a"}, slice, {}), std::nullopt);
+  EXPECT_EQ(overruled_cards({"CUDA_VISIBLE_DEVICES=1"}, {}, {}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::cli

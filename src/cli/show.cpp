@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -151,6 +152,8 @@ int show_slices(const Context& context) {
   }
   if (context.json()) {
     context.print_json(view::to_json(*list));
+  } else if (context.invocation().has("names")) {
+    for (const view::Slice& slice : list->slices) context.print(slice.name + "\n");
   } else {
     context.print(view::to_table(*list, system::wall_ms(), context.style()));
   }
@@ -197,6 +200,10 @@ int show_top(const Context& context) {
   };
   auto watched = tui::watch(take, interval_ms);
   if (!watched) return context.fail(watched.error());
+  if (*watched != 0) {  // ends as it would have, now that the terminal is as it was
+    ::signal(*watched, SIG_DFL);
+    ::raise(*watched);
+  }
   return kExitOk;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <clocale>
+#include <csignal>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 constexpr short kGoodPair = 1;
 constexpr short kWarningPair = 2;
 constexpr short kBadPair = 3;
+
+volatile std::sig_atomic_t g_ended_by = 0;  // a signal
 
 class Terminal {
  public:
@@ -133,7 +136,12 @@ void draw(const base::Result<view::Overview>& picture, Screen& screen) {
 
 }  // namespace
 
-base::Result<void> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms) {
+base::Result<int> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms) {
+  // Taken before the terminal is: its library would end the process with a failure of its own.
+  g_ended_by = 0;
+  struct sigaction action{};
+  action.sa_handler = [](int number) { g_ended_by = number; };
+  for (const int number : {SIGINT, SIGTERM}) ::sigaction(number, &action, nullptr);
   Terminal terminal;
   if (!terminal.open()) {
     return base::fail(base::ErrorCode::kUsage,
@@ -142,14 +150,14 @@ base::Result<void> watch(const std::function<base::Result<view::Overview>()>& ta
   Screen screen;
   auto picture = take();
   auto due = Clock::now() + std::chrono::milliseconds(interval_ms);
-  while (true) {
+  while (g_ended_by == 0) {
     draw(picture, screen);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - Clock::now()).count();
     ::timeout(static_cast<int>(std::max<std::int64_t>(left, 0)));
     switch (const int key = ::getch(); key) {
       case 'q':
       case 27:
-        return {};
+        return 0;
       case 's':
         screen.order = static_cast<view::Order>((static_cast<int>(screen.order) + 1) % 4);
         break;
@@ -172,6 +180,7 @@ base::Result<void> watch(const std::function<base::Result<view::Overview>()>& ta
       due = Clock::now() + std::chrono::milliseconds(interval_ms);
     }
   }
+  return g_ended_by;
 }
 
 }  // namespace tensor_fusion::tui

@@ -10,6 +10,7 @@
 namespace tensor_fusion::tui {
 
 // A failed picture is shown in place of the table and tried again; only a terminal that cannot be used is an error.
-base::Result<void> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms);
+// Returns the signal that ended it (SIGINT, SIGTERM), or 0.
+base::Result<int> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms);
 
 }  // namespace tensor_fusion::tui

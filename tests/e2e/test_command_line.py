@@ -7,11 +7,12 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 
 import pytest
 
-from conftest import BUILD, GIB, MIB, until
+from conftest import BUILD, GIB, MIB, ROOT, until
 
 
 def slices(machine):
@@ -181,6 +182,20 @@ def test_kill_reaches_every_process_of_the_slice(machine):
     until("its children are gone", lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in children))
 
 
+def test_kill_names_what_does_not_end(machine):
+    machine.hypervisor()
+    deaf = sleeper(machine, "--vram", "1Gi", "--name", "deaf", program=("sh", "-c", "trap '' TERM; echo '1'; while :; do sleep 1; done"))
+    deaf.said()
+    _, error = machine.cli("kill", "deaf", code=1)
+    assert str(deaf.pid) in error and "kill -s KILL deaf" in error
+    assert machine.cli("kill", "deaf", "-s", "USR2", "-o", "json", code=0)  # not meant to end it: nothing to wait for
+    assert deaf.child.wait(10) == -signal.SIGUSR2
+    polite = sleeper(machine, "--vram", "1Gi", "--name", "polite", program=("sh", "-c", "trap 'sleep 0.5; exit 0' TERM; echo '1'; while :; do sleep 0.1; done"))
+    polite.said()
+    assert machine.cli("kill", "polite") == ("", "")
+    assert polite.child.poll() is not None or polite.child.wait(1) == 0
+
+
 def test_logs_keep_what_a_detached_program_prints(machine):
     machine.hypervisor()
     assert machine.cli("run", "-d", "--name", "night", "--", "sh", "-c", "echo one; echo two >&2; sleep 60")[0] == "night\n"
@@ -250,6 +265,42 @@ def test_a_shell_with_an_empty_environment_stays_in_its_slice(machine):
                             "grep -c libtensor_fusion_limiter /proc/self/maps; [ -r /run/tensor-fusion/slice/grant ] && echo granted")
     lines = output.splitlines()
     assert int(lines[0]) > 0 and lines[1] == "granted"
+
+
+def test_a_command_in_a_slice_says_where_it_is(machine):
+    machine.hypervisor()
+    program = machine.program()[0]
+    for words in ("ps", "devices", "top --once", "events", "kill night", "--state /dev/shm/e2e-inner devices"):
+        output, error = machine.cli("run", "--vram", "1Gi", "--name", "night", "--", "sh", "-c", f"{program} {words}; test $? = 2")
+        assert "this is inside the slice `night`" in error and output == "", words
+    assert not os.path.exists("/dev/shm/e2e-inner")
+
+
+def test_cards_that_were_named_otherwise_are_said_to_be_set_anew(machine):
+    machine.hypervisor()
+    for options, environment in (([], {"CUDA_VISIBLE_DEVICES": "1"}), (["-e", "CUDA_VISIBLE_DEVICES=1"], {})):
+        output, error = machine.cli("run", "--gpu", "0", "--vram", "1Gi", *options, "--", "printenv", "CUDA_VISIBLE_DEVICES", environment=environment)
+        assert output.startswith("GPU-") and "CUDA_VISIBLE_DEVICES=1 is set anew" in error
+    assert "anew" not in machine.cli("run", "--vram", "1Gi", "--", "true")[1]
+
+
+def test_a_hypervisor_that_does_not_answer_is_named_and_no_command_waits_long(machine):
+    hypervisor = machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    os.kill(hypervisor.pid, signal.SIGSTOP)
+    asked = {words: subprocess.Popen(machine.program(*words.split()), env=machine.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for words in ("ps", "run --vram 1Gi -- true", "limit night --compute 20%", "kill night other", "doctor", "hypervisor --stop")}
+    try:
+        for words, child in asked.items():  # all at once; on a quiet machine each takes 10 s
+            output = child.communicate(timeout=19)[0]
+            assert child.returncode == {"run": 118, "doctor": 1}.get(words.split()[0], 18), output
+            assert f"`kill -9 {hypervisor.pid}` ends it" in output and f"pid {hypervisor.pid}" in output, words
+            assert "hypervisor --stop" not in output
+    finally:
+        for child in asked.values():
+            child.kill()
+    hypervisor.kill()
+    assert [s["name"] for s in slices(machine)] == ["night"], "slices go on"
 
 
 def test_a_slice_of_one_gpu_cannot_open_the_other(machine):
@@ -340,6 +391,15 @@ def test_top_follows_the_size_of_its_terminal(machine):
     assert top.end() == 0
 
 
+def test_top_is_ended_by_a_signal_as_any_program(machine):
+    machine.hypervisor()
+    top = Terminal(machine, "top", "--interval", "30")
+    top.draws(b"H100")
+    top.press(b"\x03")
+    assert top.end() == -signal.SIGINT, "130 to a shell"
+    assert b"\x1b[?1049l" in top.seen, "the screen that was there before is shown again"
+
+
 def test_top_goes_on_when_the_hypervisor_comes_back(machine):
     first = machine.hypervisor()
     sleeper(machine, "--vram", "1Gi", "--name", "night")
@@ -422,3 +482,15 @@ def test_a_state_directory_that_cannot_be_made(machine, folder):
     (folder / "file").write_text("in the way")
     _, error = machine.cli("--state", folder / "file/state", "run", "--", "true", code=None)
     assert "file" in error and len(error.splitlines()) == 1
+
+
+def test_the_demos_program_ends_when_its_slice_is_told_to(machine):
+    pytest.importorskip("tinygrad")
+    machine.hypervisor()
+    output = machine.folder / "loss"
+    training = machine.start(*machine.program("run", "--name", "night", "--vram", "2Gi", "--", sys.executable, ROOT / "tools/demo/train.py", output),
+                             environment={"DEV": "CUDA:PTX", "CACHEDB": str(machine.folder / "kernels.db")})  # nothing compiled before
+    until("it trains", lambda: training.child.poll() is not None or (output.exists() and output.read_text()), 100)
+    machine.cli("kill", "night", code=None)  # on a busy machine its last step may take longer than that waits
+    assert training.child.wait(30) == 0
+    until("nothing of it goes on", lambda: not slices(machine))

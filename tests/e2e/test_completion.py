@@ -20,6 +20,7 @@ OFFERS = [
     ("tensor-fusion completion z", ["zsh"], "bash"),
     ("tensor-fusion help do", ["doctor"], "devices"),
     ("tensor-fusion kill ni", ["night"], "day"),
+    ("tensor-fusion limit ", ["night"], "These"),
 ]
 
 
@@ -69,7 +70,8 @@ def shared():
     made.environment["PATH"] = f"{pathlib.Path(made.program()[0]).parent}:{os.environ['PATH']}"
     made.hypervisor()
     made.start(*made.program("run", "--name", "night", "--", "sleep", "100"))
-    until("the slice runs", lambda: made.shown("ps")["slices"])
+    made.outside("wait")  # `ps` has more to say where one uses a GPU without a slice
+    until("both are seen", lambda: (seen := made.shown("ps"))["slices"] and seen["unlimited_processes"])
     yield made
     made.close()
     shutil.rmtree(folder, ignore_errors=True)

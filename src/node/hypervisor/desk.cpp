@@ -287,9 +287,13 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
     if (std::ranges::find(signalled, pid) != signalled.end()) continue;
     const auto pidfd = system::open_pidfd(pid);
     // Looked at again behind the pidfd: the number may be another process's by now.
-    if (pidfd && is_member(tenant->record, pid) && system::signal_process(pidfd->get(), number)) ++reached;
+    if (!pidfd || !is_member(tenant->record, pid)) continue;
+    signalled.push_back(pid);
+    if (system::signal_process(pidfd->get(), number)) ++reached;
   }
-  server_->send(connection, ok().set("name", tenant->record.name).set("processes", reached));
+  Json pids = Json::array();
+  for (const pid_t pid : signalled) pids.push(pid);
+  server_->send(connection, ok().set("name", tenant->record.name).set("processes", reached).set("pids", pids));
 }
 
 void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {
