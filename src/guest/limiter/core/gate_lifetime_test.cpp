@@ -108,25 +108,35 @@ TEST_F(Gate, forgets_streams_and_contexts_that_are_gone) {
   EXPECT_EQ(claimed().open_since_ns.load(), 0u);
 }
 
+// Ends with the test, wherever that returns.
+struct OtherThread {
+  std::atomic<int>& turn;
+  std::thread thread;
+  ~OtherThread() { join(); }
+  void join() {
+    turn = 2;
+    if (thread.joinable()) thread.join();
+  }
+};
+
 TEST_F(Gate, charges_a_lease_whose_stream_another_thread_destroyed_and_to_no_other_stream) {
   const auto stream = reinterpret_cast<CUstream>(0x7000), next = reinterpret_cast<CUstream>(0x7100);
   teach(0xf0, 20'000);
-  const std::uint64_t launches = claimed().launches;
   std::atomic<int> turn{0};
-  std::thread thread([&] {
-    t_current.context = kContext;
-    launch(0xf0, 20'000, stream);
-    turn = 1;
-    while (turn.load() != 2) std::this_thread::yield();
-    gate::before_sync(device_, stream, true, false);
-  });
+  std::atomic<bool> leased{false};
+  OtherThread other{turn, std::thread([&] {
+                      t_current.context = kContext;
+                      leased = launch_on_lease(0xf0, 20'000, stream);
+                      turn = 1;
+                      while (turn.load() != 2) std::this_thread::yield();
+                      gate::before_sync(device_, stream, true, false);
+                    })};
   while (turn.load() != 1) std::this_thread::yield();
-  ASSERT_EQ(claimed().launches.load(), launches) << "it was on no lease";
+  ASSERT_TRUE(leased.load());
   gate::stream_destroyed(device_, stream);
-  launch(0xf0, 20'000, next);  // the same place in the table
-  ASSERT_EQ(claimed().launches.load(), launches) << "it was on no lease";
-  turn = 2;
-  thread.join();
+  ASSERT_TRUE(launch_on_lease(0xf0, 20'000, next));  // the same place in the table
+  const std::uint64_t launches = claimed().launches;
+  other.join();
   EXPECT_EQ(claimed().launches.load(), launches + 1);
   EXPECT_EQ(claimed().streams.load(), 0u) << "the other stream's work is on a lease still, and nobody else's is there";
   EXPECT_NE(claimed().open_since_ns.load(), 0u) << "that lease is open";
