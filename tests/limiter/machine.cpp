@@ -11,14 +11,15 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "guest/limiter/testing/scratch.h"
+
 namespace tensor_fusion::tests {
 
 using guest::limiter::testing::Job;
 using guest::limiter::testing::TestSlice;
 
 LimitedMachine::LimitedMachine(std::uint64_t limit_bytes, const std::string& description, unsigned cards) {
-  const char* scratch = std::getenv("TENSOR_FUSION_SCRATCH");  // where the one who runs us removes what is left
-  std::string name = std::string(scratch != nullptr ? scratch : "/dev/shm") + "/tensor-fusion-machine-XXXXXX";
+  std::string name = guest::limiter::testing::scratch_base() + "/tensor-fusion-machine-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make the directory " + name);
   state_ = name;
   auto machine = sim::device::Machine::attach({state_ + "/sim", description, ""});

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "guest/limiter/testing/scratch.h"
 #include "tests/bench/share/trials.h"
 #include "tests/bench/share/worker.h"
 
@@ -185,8 +186,7 @@ int main(int count, char** arguments) {
   bench.paths.limiter = build + "/lib/libtensor_fusion_limiter.so";
   bench.paths.program = build + "/bin/tensor-fusion";
   bench.paths.driver = build + "/sim";
-  const char* scratch = std::getenv("TENSOR_FUSION_SCRATCH");  // where the one who runs us removes what is left
-  std::string directory = std::string(scratch != nullptr ? scratch : "/dev/shm") + "/share-bench-XXXXXX";
+  std::string directory = tensor_fusion::guest::limiter::testing::scratch_base() + "/share-bench-XXXXXX";
   if (::mkdtemp(directory.data()) == nullptr) return 1;
   bench.paths.directory = directory;
   // Other work on this host must not enter: where we may, everything here runs ahead of it.

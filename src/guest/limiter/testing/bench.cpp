@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "guest/limiter/testing/scratch.h"
+
 namespace tensor_fusion::guest::limiter::testing {
 
 BenchDriver::BenchDriver(Which which, const std::string& machine) {
@@ -16,8 +18,7 @@ BenchDriver::BenchDriver(Which which, const std::string& machine) {
     uuid_ = "GPU-00000000-0000-0000-0000-000000000000";
     return;
   }
-  const char* scratch = std::getenv("TENSOR_FUSION_SCRATCH");  // where the one who runs us removes what is left
-  std::string name = std::string(scratch != nullptr ? scratch : "/dev/shm") + "/tensor-fusion-bench-XXXXXX";
+  std::string name = scratch_base() + "/tensor-fusion-bench-XXXXXX";
   if (mkdtemp(name.data()) != nullptr) state_ = name;
   environment_ = {"LD_LIBRARY_PATH=" + simulator, "TENSOR_FUSION_SIM=" + machine, "TENSOR_FUSION_SIM_DIR=" + state_,
                   "HOME=/tmp"};

@@ -20,6 +20,7 @@
 #include "guest/limiter/core/ledger.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/process.h"
+#include "guest/limiter/testing/scratch.h"
 
 namespace tensor_fusion::guest::limiter::testing {
 namespace {
@@ -41,8 +42,7 @@ Page* make_page(const std::string& path, std::uint64_t magic, std::uint32_t abi)
 }  // namespace
 
 TestSlice::TestSlice(const std::vector<GrantedDevice>& devices) {
-  const char* scratch = std::getenv("TENSOR_FUSION_SCRATCH");  // where the one who runs us removes what is left
-  std::string name = std::string(scratch != nullptr ? scratch : "/dev/shm") + "/tensor-fusion-test-XXXXXX";
+  std::string name = scratch_base() + "/tensor-fusion-test-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make the directory " + name);
   directory_ = name;
   grant_ = make_page<contract::GrantPage>(directory_ + "/grant", contract::kGrantMagic, contract::kGrantAbi);
