@@ -8,12 +8,6 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-bool is_live(const Tenant& tenant, pid_t host_pid) {
-  return std::ranges::any_of(tenant.processes, [&](const LiveProcess& process) {
-    return process.host_pid == host_pid && host_pid != 0 && !process.dead;
-  });
-}
-
 // One of those that asked may take all that is left. It keeps its turn until the driver shows that it has taken
 // something (or it does not, for a while): given to another in between, the same memory would be had twice.
 void give_turn(Tenant& tenant, const BeforeReading& before, std::uint32_t row, const ShownMemory& shown_by) {
@@ -27,7 +21,7 @@ void give_turn(Tenant& tenant, const BeforeReading& before, std::uint32_t row, c
     return bytes == process->second.end() ? 0 : bytes->second;
   };
   const std::uint64_t now = system::monotonic_ns();
-  const bool lives = turn.name != 0 && is_live(tenant, turn.pid);
+  const bool lives = turn.name != 0 && tenant.live_process(turn.pid) != nullptr;
   if (lives && shown(turn.pid) == turn.shown_bytes && now - turn.since_ns < kTurnNs) return;
   const LiveProcess *first = nullptr, *next = nullptr;
   for (const LiveProcess& process : tenant.processes) {

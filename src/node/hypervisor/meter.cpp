@@ -186,7 +186,7 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
       shared[uuid] += process.memoryUsedBytes;
       continue;
     }
-    const bool limited = owner && tenants_.live_process(*owner, pid);
+    const bool limited = owner && owner->live_process(pid);
     if (!limited)
       unlimited.push_back({pid, stat->start_ticks, uuid, system::process_command(pid), owner ? owner->record.name : "",
                            process.memoryUsedBytes, system::monotonic_ns(), false});

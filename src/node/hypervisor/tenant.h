@@ -79,6 +79,11 @@ struct Tenant {
       if (!process.dead && process.host_pid != 0) return true;
     return false;
   }
+  const LiveProcess* live_process(pid_t host_pid) const {
+    for (const LiveProcess& process : processes)
+      if (process.host_pid == host_pid && host_pid != 0 && !process.dead) return &process;
+    return nullptr;
+  }
 };
 
 }  // namespace tensor_fusion::node::hypervisor

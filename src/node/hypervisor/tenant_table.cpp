@@ -283,15 +283,9 @@ void TenantTable::remove_unheard_of(const std::string& token, uid_t user) {
 
 Tenant* TenantTable::owner_of(pid_t host_pid) {
   for (const auto& [id, tenant] : tenants_)
-    if (live_process(*tenant, host_pid)) return tenant.get();
+    if (tenant->live_process(host_pid)) return tenant.get();
   for (const auto& [id, tenant] : tenants_)
     if (is_member(tenant->record, host_pid)) return tenant.get();
-  return nullptr;
-}
-
-const LiveProcess* TenantTable::live_process(const Tenant& tenant, pid_t host_pid) const {
-  for (const LiveProcess& process : tenant.processes)
-    if (process.host_pid == host_pid && host_pid != 0 && !process.dead) return &process;
   return nullptr;
 }
 

@@ -52,7 +52,6 @@ class TenantTable {
 
   // Whose process it is, by its claim slot, its namespace or its descent. Null: no tenant's.
   Tenant* owner_of(pid_t host_pid);
-  const LiveProcess* live_process(const Tenant& tenant, pid_t host_pid) const;
 
   void scan(Tenant& tenant) { watch_.scan(tenant); }
   void scan_all();        // some ten times a second: who died before its claim was seen is reclaimed by this
