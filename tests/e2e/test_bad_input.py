@@ -196,7 +196,7 @@ def test_a_program_of_32_bits(shared, folder, flags):
 @pytest.mark.parametrize("library,mentioned", [
     ("/no/such/limiter.so", "/no/such/limiter.so"),
     ("/etc", "/etc"),
-    (str(BUILD / "sim/libcuda.so.1"), "some other file"),
+    (str(BUILD / "sim/libnvidia-ml.so.1"), "some other file"),
     (str(BUILD / "bin/tensor-fusion"), "some other file"),
     (str(BUILD / "lib/arm64/libtensor_fusion_limiter.so"), "another processor"),
 ], ids=["missing", "folder", "other library", "this program", "arm64"])
