@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 
 #include "guest/limiter/core/ledger.h"
@@ -198,53 +197,6 @@ TEST_F(GrowthTest, holds_a_ledger_whose_page_is_wiped_by_others) {
   claim->devices[0].used_bytes = 0;
   EXPECT_FALSE(ledger.reserve(device, 1));
   EXPECT_EQ(claim->devices[0].changes.load(), 1u);
-}
-
-// A hypervisor that answers each question with a step of a story.
-std::function<void()> g_answer;
-
-TEST_F(GrowthTest, one_that_was_listed_late_is_told_that_memory_is_out_and_not_that_it_is_nobodys) {
-  auto claim = std::make_unique<contract::ClaimPage>();
-  Ledger ledger(claim.get(), 0, 1);
-  claim->processes[0].state = contract::kSlotLive;
-  claim->processes[0].pid = 10;
-  ledger.set_ask(
-      [](const Device&) {
-        g_answer();
-        return true;
-      },
-      10);
-  Device device{};
-  device.grant = &grant();
-  device.grant_page = page.get();
-  device.claim = &claim->devices[0];
-  device.mine = &claim->processes[0].devices[0];
-  g_answer = [&] {
-    begin();
-    done(600);
-  };
-  list({11});
-  const Room refused = ledger.reserve(device, 100);
-  EXPECT_TRUE(!refused && refused.is_unlisted());
-  list({10, 11});
-  EXPECT_TRUE(ledger.reserve(device, 100));
-  int asked_times = 0;
-  g_answer = [&] {
-    begin();
-    ++asked_times;
-    if (asked_times == 1) {
-      done(700, 2);                 // the other's turn
-      page->process_sequence += 1;  // and the list is being written
-    } else {
-      if (asked_times == 2) page->process_sequence += 1;
-      done(1600);
-    }
-  };
-  const Room full = ledger.reserve(device, 700);
-  EXPECT_FALSE(full);
-  EXPECT_FALSE(full.is_unlisted());
-  EXPECT_EQ(asked_times, 2);
-  g_answer = nullptr;
 }
 
 }  // namespace

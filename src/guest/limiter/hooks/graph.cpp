@@ -116,13 +116,12 @@ CUresult with_memory(Attachment& attached, CUgraphExec exec, Call call) {
     Holding holding;
     if (!allocates[index] || !attached.holdings.find(Kind::exec, key_of(exec, index), holding)) continue;
     if (holding.extra == trims) continue;  // it has run, and its memory is there unless it was trimmed since
-    const Room room = reserve(attached.devices[index], holding.bytes);
-    if (room) {
+    if (reserve(attached.devices[index], holding.bytes)) {
       reserved.bytes[index] = holding.bytes;
       continue;
     }
     for (std::uint32_t before = 0; before < index; ++before) release(attached.devices[before], reserved.bytes[before]);
-    return no_room(room);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   fault(FaultPoint::reserved);
   const CUresult result = call();

@@ -100,7 +100,7 @@ CUresult allocate_plain(Attachment& attached, const Pool& pool, Device& device, 
       [&] { TF_REAL(cuMemFree_v2)(*pointer); });
   if (!special) TF_REAL(cuCtxPopCurrent_v2)(&context);
   t_current = before;
-  return result == CUDA_SUCCESS || result == refusal() ? result : CUDA_ERROR_OUT_OF_MEMORY;
+  return result == CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 template <class Call>
@@ -125,8 +125,7 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
   }
   settle_pool(attached, *pool);
   std::uint64_t most = most_growth(bytes, *pool);
-  Room room = attached.ledger.reserve(*pool->device, most);
-  if (!room && !room.is_unlisted()) {
+  if (!attached.ledger.reserve(*pool->device, most)) {
     // The pool itself may hold what is asked for, freed on a stream and not yet given back: make it so, and look again.
     // Not with the pool held: what the stream waits for may be another thread that allocates.
     pool->mutex.unlock();
@@ -139,16 +138,10 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
     TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_pool(attached, *pool);
     most = most_growth(bytes, *pool);
-    room = try_reserve(*pool->device, most);
-    if (!room && !room.is_unlisted()) {
+    if (!try_reserve(*pool->device, most)) {
       pool->mutex.unlock();
       return allocate_plain(attached, *pool, *device, pointer, bytes, stream);
     }
-  }
-  if (!room) {
-    Ledger::count_refusal(*pool->device);
-    pool->mutex.unlock();
-    return no_room(room);
   }
   const CUresult result = grow(attached, *pool, bytes, most, call);
   pool->mutex.unlock();
