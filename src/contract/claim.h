@@ -47,6 +47,17 @@ struct alignas(64) ClaimProcessDevice {
 static_assert(sizeof(ClaimProcessDevice) == 1024 && offsetof(ClaimProcessDevice, guessed_bytes) == 112 &&
               offsetof(ClaimProcessDevice, markers) == 248);
 
+// What a slot says of its process on one device begins again at nothing: it is taken, or what stood there was written
+// over. Word by word, since others may look at any instant; what is 0 is not touched, since most of it never was.
+inline void begin_counting(ClaimProcessDevice& device) {
+  for (auto* word : {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches,
+                     &device.held_launches, &device.held_ns, &device.wanted_since_ns, &device.progress_ns,
+                     &device.marker_count, &device.guessed_bytes, &device.open_since_ns})
+    if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);
+  for (auto* word : {&device.blocked, &device.contexts, &device.streams})
+    if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);
+}
+
 enum ClaimProcessState : std::uint32_t {
   kSlotFree = 0,
   kSlotClaimed = 1,  // taken, still being filled

@@ -22,13 +22,7 @@ void give_slot_back(contract::ClaimPage& page, const SlotView& said) {
   process.self_test.store(said.self_test, kRelaxed);
   process.limiter_version.store(said.limiter_version, kRelaxed);
   process.flags.store(said.flags, kRelaxed);
-  for (auto& device : process.devices) {
-    for (auto* word : {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches,
-                       &device.held_launches, &device.held_ns, &device.wanted_since_ns, &device.progress_ns,
-                       &device.marker_count, &device.guessed_bytes, &device.open_since_ns})
-      word->store(0, kRelaxed);
-    for (auto* word : {&device.blocked, &device.contexts, &device.streams}) word->store(0, kRelaxed);
-  }
+  for (auto& device : process.devices) contract::begin_counting(device);
   process.state.store(contract::kSlotLive, std::memory_order_release);
 }
 

@@ -245,8 +245,10 @@ bool Ledger::keep_slot() {
   std::uint32_t state = contract::kSlotFree;
   if (!process.state.compare_exchange_strong(state, contract::kSlotClaimed)) return false;
   name_slot(*page_, slot_, pid_, process_status(pid_).start_ticks, pid_namespace_);
-  for (std::uint32_t device = 0; device < kMaxDevices; ++device)
+  for (std::uint32_t device = 0; device < kMaxDevices; ++device) {
+    contract::begin_counting(process.devices[device]);
     process.devices[device].ledger_bytes.store(std::atomic_ref(held_[device]).load(kRelaxed), kRelaxed);
+  }
   state = contract::kSlotClaimed;
   return process.state.compare_exchange_strong(state, contract::kSlotLive, std::memory_order_release, kRelaxed);
 }
@@ -345,13 +347,8 @@ bool fill_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint
   process.self_test.store(0, kRelaxed);
   process.flags.store(0, kRelaxed);
   for (auto& device : process.devices) {
-    // Word by word: the hypervisor may look at any instant.
-    for (auto* counter :
-         {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
-          &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count, &device.guessed_bytes})
-      if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
-    for (auto* counter : {&device.blocked, &device.contexts, &device.streams, &device.settle_request})
-      if (counter->load(kRelaxed) != 0) counter->store(0, kRelaxed);
+    contract::begin_counting(device);
+    if (device.settle_request.load(kRelaxed) != 0) device.settle_request.store(0, kRelaxed);
   }
   std::uint32_t state = contract::kSlotClaimed;
   return process.state.compare_exchange_strong(state, contract::kSlotLive, std::memory_order_release, kRelaxed);

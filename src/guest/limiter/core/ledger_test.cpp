@@ -127,6 +127,7 @@ TEST_F(LedgerPages, a_page_overwritten_with_anything_is_told_again_what_a_proces
     EXPECT_EQ(ledger.keep_slot(), letter == 0) << "what is nobody's is taken again";
     if (letter != 0) claim.page->processes[slot].state = contract::kSlotFree;  // as a hypervisor leaves it
     EXPECT_TRUE(ledger.keep_slot());
+    EXPECT_EQ(device.mine->launched_ns.load(), 0u) << "nothing that was not launched is charged";
     EXPECT_TRUE(ledger.put_right(device) || letter == 0);
     EXPECT_FALSE(ledger.put_right(device));
     EXPECT_EQ(device.mine->ledger_bytes.load(), 600u);
