@@ -157,7 +157,9 @@ def test_run_finds_the_next_hypervisor_when_one_is_ended_under_it(machine, end):
     ender = threading.Thread(target=end_one_after_the_other)
     ender.start()
     try:
-        for number in range(25):
+        for number in range(500):
+            if number >= 25 and len(set(ended)) >= 5:  # a quick machine is through before so many have been
+                break
             said, _ = machine.cli("run", "--vram", "1Gi", "--compute", "10%", "--name", f"n{number}", "--", "echo", "started")
             assert said == "started\n"
     finally:
