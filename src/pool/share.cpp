@@ -131,9 +131,10 @@ std::uint64_t Arbiter::overrun(const Tenant& tenant) const {
 // launch of the other takes, which nobody can interrupt; where that is long, and the holder is not ahead, its share is
 // worth a pause of half of that. It pays for the time.
 std::uint64_t Arbiter::grace(const Tenant& tenant) const {
+  if (!tenant.conduct.believed()) return rules_.gap_grace_ns;
   double longest = 0;
   for (const Tenant& other : tenants_) {
-    if (&other == &tenant || other.claim.blocked == 0 || !tenant.conduct.believed()) continue;
+    if (&other == &tenant || other.claim.blocked == 0) continue;
     if (other.virtual_time(rules_) >= tenant.virtual_time(rules_)) longest = std::max(longest, other.longest);
   }
   if (longest < static_cast<double>(rules_.gap_launch_ns)) return rules_.gap_grace_ns;
@@ -201,8 +202,7 @@ void Arbiter::follow_stay(std::uint64_t now) {
 // How long its queue is waited for at most.
 std::uint64_t Arbiter::drain_limit(const Tenant* last) const {
   if (last == nullptr) return rules_.drain_limit_ns;
-  const bool trusted = overrun(*last) <= rules_.overrun_ns;
-  return last->conduct.shortened(std::max(rules_.drain_limit_ns, trusted ? 0 : 2 * overrun(*last)));
+  return last->conduct.shortened(std::max(rules_.drain_limit_ns, is_predictable(*last) ? 0 : 2 * overrun(*last)));
 }
 
 void Arbiter::admit(Tenant& tenant, std::uint64_t now) {
@@ -359,7 +359,7 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
   if (!has_holder_) {
     Tenant* last = has_draining_ ? find(draining_) : nullptr;
     const std::uint64_t remaining = last != nullptr ? outstanding(*last, now) : 0;
-    const bool trusted = last == nullptr || last->claim.streams == 0 || overrun(*last) <= rules_.overrun_ns;
+    const bool trusted = last == nullptr || last->claim.streams == 0 || is_predictable(*last);
     const std::uint64_t through = trusted ? 0 : last->busy_end + overrun(*last);
     const std::uint64_t longest_drain = closing_since_ + drain_limit(last);
     const bool ready = (remaining <= rules_.handover_ns && now >= through) || now >= longest_drain;

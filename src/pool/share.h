@@ -203,6 +203,7 @@ class Arbiter {
   bool capped(const Tenant& tenant) const { return tenant.terms.limit < 1.0; }
   bool unlimited(const Tenant& tenant) const;
   std::uint64_t overrun(const Tenant& tenant) const;
+  bool is_predictable(const Tenant& tenant) const { return overrun(tenant) <= rules_.overrun_ns; }
   std::uint64_t grace(const Tenant& tenant) const;
   bool holder_wants(const Tenant& tenant, std::uint64_t now) const;
   bool candidate(const Tenant& tenant, double least_credit) const;
