@@ -75,6 +75,7 @@ class Parser {
   std::uint32_t label_number(std::string_view name);
   bool bind_labels();
   bool constant(std::int64_t& out);
+  bool addends(std::int64_t& sum);
 
   // tokens
   void take() {

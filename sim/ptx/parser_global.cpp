@@ -98,16 +98,7 @@ bool Parser::value(Value& out) {
     }
     take();
   }
-  while (token_.is("+") || token_.is("-")) {
-    const bool minus = token_.is("-");
-    take();
-    std::int64_t addend = 0;
-    if (!constant(addend)) return false;
-    const auto sum = static_cast<std::uint64_t>(out.addend);
-    out.addend = static_cast<std::int64_t>(minus ? sum - static_cast<std::uint64_t>(addend)
-                                                 : sum + static_cast<std::uint64_t>(addend));
-  }
-  return true;
+  return addends(out.addend);
 }
 
 bool Parser::store_value(Global& global, Type type, std::size_t position, const Value& value) {

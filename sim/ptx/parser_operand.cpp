@@ -93,6 +93,20 @@ bool Parser::name_operand(Operand& out) {
   return true;
 }
 
+// Any number of "+ 4" and "- 4", which may wrap.
+bool Parser::addends(std::int64_t& sum) {
+  while (token_.is("+") || token_.is("-")) {
+    const bool minus = token_.is("-");
+    take();
+    std::int64_t addend = 0;
+    if (!constant(addend)) return false;
+    const auto before = static_cast<std::uint64_t>(sum);
+    sum = static_cast<std::int64_t>(minus ? before - static_cast<std::uint64_t>(addend)
+                                          : before + static_cast<std::uint64_t>(addend));
+  }
+  return true;
+}
+
 bool Parser::address(Operand& out) {
   out.kind = OperandKind::address;
   take();
@@ -100,15 +114,7 @@ bool Parser::address(Operand& out) {
     if (!resolve(token_.text, out.symbol, token_)) return false;
     out.text = token_.text;
     take();
-    while (token_.is("+") || token_.is("-")) {
-      const bool minus = token_.is("-");
-      take();
-      std::int64_t addend = 0;
-      if (!constant(addend)) return false;
-      const auto sum = static_cast<std::uint64_t>(out.offset);
-      out.offset = static_cast<std::int64_t>(minus ? sum - static_cast<std::uint64_t>(addend)
-                                                   : sum + static_cast<std::uint64_t>(addend));
-    }
+    if (!addends(out.offset)) return false;
   } else if (!constant(out.offset)) {
     return false;
   }
