@@ -136,9 +136,9 @@ CUresult enqueue_copy(Stream& stream, std::shared_ptr<const CopyCommand> command
   const auto [kind, duration] = transport(stream.context(), *command);
   device::Work work;
   work.kind = kind;
-  enqueue_effect(stream, work, quick, [command = std::move(command), duration = duration](bool skip) -> std::uint64_t {
+  enqueue_effect(stream, work, quick, [command = std::move(command), taken_ns = duration](bool skip) -> std::uint64_t {
     if (!skip) move_bytes(*command);
-    return duration;
+    return taken_ns;
   });
   return CUDA_SUCCESS;
 }

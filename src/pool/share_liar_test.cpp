@@ -523,7 +523,7 @@ TEST(Flood, of_stretches_that_cannot_be_joined_is_read_in_a_moment) {
     stretches.push_back({start, start + kMs, kUs, static_cast<std::uint32_t>(i)});
   }
   const double before = cpu_ms();
-  for (int reads = 1; reads <= 5; ++reads)
+  for (Time reads = 1; reads <= 5; ++reads)
     arbiter.observe(1, {.launched_ns = kMarkers * kUs}, stretches, kBegin + (20 + reads) * kMs);
   EXPECT_LT((cpu_ms() - before) / 5, 20);
 }
