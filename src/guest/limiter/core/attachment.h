@@ -53,8 +53,7 @@ struct Attachment {
   std::atomic<std::uint32_t> graph_execs;  // executable graphs with memory nodes
   std::atomic<std::uint64_t> graph_trims;  // times graph memory was given back
   Mutex physical_mutex;
-  std::uint64_t records;                // physical memory records ever made
-  std::atomic<std::uint32_t> captures;  // streams in capture now
+  std::uint64_t records;  // physical memory records ever made
 };
 
 // Everything a fork must forget.

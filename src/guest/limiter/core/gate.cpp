@@ -1,6 +1,7 @@
 #include "guest/limiter/core/gate.h"
 
 #include "guest/limiter/core/attachment.h"
+#include "guest/limiter/core/captures.h"
 #include "guest/limiter/core/driver.h"
 #include "guest/limiter/core/durations.h"
 #include "guest/limiter/core/family.h"
@@ -26,17 +27,8 @@ constexpr std::uint64_t kLookForEndedNs = 100'000'000;
 
 constinit State g_states[contract::kMaxDevices]{};
 std::atomic<std::uint32_t> g_epoch{1};
-std::atomic<std::uint32_t> g_captures{0};
 
 State& state_of(const Device& device) { return g_states[device.index]; }
-
-bool capturing(CUstream stream, bool own) {
-  if (g_captures.load(kRelaxed) == 0) return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult result =
-      own ? driver().cuStreamIsCapturing_ptsz(stream, &status) : driver().cuStreamIsCapturing(stream, &status);
-  return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
 
 std::uint64_t scaled(const Device& device, std::uint64_t estimated) {
   const std::uint64_t scale = device.grant->estimate_scale.load(kRelaxed);
@@ -70,7 +62,7 @@ void absorb(State& state, const Device& device, const Settled& settled, std::uin
 
 void poll(State& state, const Device& device, std::uint64_t now) {
   state.polled_ns = now;
-  if (g_captures.load(kRelaxed) != 0) return;
+  if (g_captures.any()) return;
   Settled settled;
   state.alone.too_short = device.grant->estimate_scale.load(kRelaxed) > kTooShortScale;
   state.timeline.poll(now, state.alone, settled, *device.mine);
@@ -148,7 +140,9 @@ void look_for_ended(std::uint64_t now) {
   for (Leases& place : g_leases) {
     const std::uint32_t thread = place.thread.load(kRelaxed);
     if (thread == 0 || &place == &my_leases()) continue;
-    if (thread == me || !os::thread_lives(thread)) fold_ended(place);
+    if (thread != me && os::thread_lives(thread)) continue;
+    if (thread != me && g_captures.any()) g_captures.thread_gone(thread);
+    fold_ended(place);
   }
 }
 
@@ -185,8 +179,7 @@ bool must_ring(const Device& device) {
 
 Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool whole) {
   Token token{&device, stream, {}, own};
-  if (capturing(stream, own)) return token;           // charged when the graph is launched
-  const bool quiet = g_captures.load(kRelaxed) != 0;  // another stream is in capture: no driver calls of ours
+  if (capturing(stream, own)) return token;  // charged when the graph is launched
   State& state = state_of(device);
   const auto context = reinterpret_cast<CUcontext>(t_current.context);
   const std::uint64_t began = os::monotonic_ns();
@@ -197,6 +190,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   Lease& lease = lease_of(stream);
   if (lease.granted_ns != 0 && lease.device != &device) fold_elsewhere(lease);
   state.mutex.lock();
+  bool quiet = g_captures.any();  // another stream is in capture: no driver calls of ours till the lock is free again
   state.device = &device;
   fold(state, device, lease);
   StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread(), quiet);
@@ -205,7 +199,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   for (;;) {
     const std::uint32_t gate = device.grant->gate.load(std::memory_order_acquire);
     if (device.grant_page->closed.load(kRelaxed) != 0 || bypassed(device)) break;
-    const Verdict verdict = judge(state, device, record, duration, {began, now, gate, g_captures.load(kRelaxed) != 0});
+    const Verdict verdict = judge(state, device, record, duration, {began, now, gate, quiet});
     if (verdict.pass) break;
     if (!waited) {
       waited = true;
@@ -220,6 +214,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     if (verdict.ring && must_ring(device)) ring(g_shared.slice);
     if (verdict.wait_ns != 0) os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
     state.mutex.lock();
+    quiet = g_captures.any();
     now = os::monotonic_ns();
     poll(state, device, now);
   }
@@ -300,8 +295,7 @@ Token before_launch(Device& device, CUstream stream, LaunchKey key, bool own) {
   Duration* duration = g_durations.find(mixed);
   if (duration != nullptr && duration->settled() && lease.device == &device && lease.stream == stream &&
       lease.own == own && lease.context == t_current.context && lease.epoch == g_epoch.load(kRelaxed) &&
-      g_captures.load(kRelaxed) == 0 &&
-      (device.grant->gate.load(std::memory_order_acquire) & contract::kGateAdmitted) != 0) {
+      !g_captures.any() && (device.grant->gate.load(std::memory_order_acquire) & contract::kGateAdmitted) != 0) {
     const std::uint64_t estimated = duration->estimated_ns.load(kRelaxed);
     if (estimated <= lease.left_ns) {
       lease.left_ns -= estimated;
@@ -323,7 +317,7 @@ void after_launch(Token& token, CUresult result) {
     if (token.word[0] == kUnknownToken && record->generation == token.word[2]) state.timeline.drop_unknown(*record);
     return;
   }
-  if (record->generation != token.word[2] || g_captures.load(kRelaxed) != 0) return;
+  if (record->generation != token.word[2] || g_captures.any()) return;
   state.timeline.mark(*record, os::monotonic_ns());
   tell(state, device);
 }
@@ -348,12 +342,13 @@ Token before_graph_launch(Device& device, CUgraphExec exec, CUstream stream, boo
 }
 
 void before_sync(Device& device, CUstream, bool, bool) {
-  if (bypassed(device) || g_captures.load(kRelaxed) != 0) return;
+  if (bypassed(device) || g_captures.any()) return;
   State& state = state_of(device);
   look_for_ended(os::monotonic_ns());
   bool ring_now = false;
   {
     Guard guard(state.mutex);
+    if (g_captures.any()) return;  // begun since
     fold_all(state, device);
     if (state.pending_ns == 0 && state.timeline.idle()) return tell(state, device);  // of what was folded
     const std::uint64_t now = os::monotonic_ns();
@@ -366,7 +361,7 @@ void before_sync(Device& device, CUstream, bool, bool) {
 }
 
 void after_sync(Device& device, CUstream, bool, bool) {
-  if (bypassed(device) || g_captures.load(kRelaxed) != 0) return;
+  if (bypassed(device) || g_captures.any()) return;
   State& state = state_of(device);
   Guard guard(state.mutex);
   if (state.pending_ns == 0 && state.timeline.idle()) return;
@@ -387,12 +382,11 @@ void stream_destroyed(Device& device, CUstream stream) {
   tell(state, device);
 }
 
-void capture_began(CUstream, bool) { g_captures.fetch_add(1, kRelaxed); }
-
-void capture_ended(CUstream, bool) {
-  std::uint32_t now = g_captures.load(kRelaxed);
-  while (now != 0 && !g_captures.compare_exchange_weak(now, now - 1, kRelaxed)) {
-  }
+// Whoever found none before that has made its calls once it lets go of the lock.
+void capture_begins() {
+  take_leases();  // the end of a thread is seen by them
+  g_captures.count();
+  for (State& state : g_states) Guard guard(state.mutex);
 }
 
 void context_destroyed(Device& device, CUcontext context) {
@@ -409,7 +403,7 @@ void context_destroyed(Device& device, CUcontext context) {
 
 void forked() {
   g_epoch.fetch_add(1, kRelaxed);
-  g_captures.store(0, kRelaxed);
+  g_captures.clear();
   // The locks came along, who held them did not.
   forget_leases();
   for (State& state : g_states) {

@@ -49,8 +49,9 @@ void before_sync(Device& device, CUstream stream, bool all, bool per_thread_stre
 void after_sync(Device& device, CUstream stream, bool all, bool per_thread_stream);
 
 void stream_destroyed(Device& device, CUstream stream);  // called before the real destroy
-void capture_began(CUstream stream, bool per_thread_stream);
-void capture_ended(CUstream stream, bool per_thread_stream);
+// Called before the driver is asked to begin a capture: returns when no call of the gate's own can fall into it. The
+// rest of its life is told to g_captures (core/captures.h).
+void capture_begins();
 
 void context_destroyed(Device& device, CUcontext context);  // called before the real destroy or reset
 

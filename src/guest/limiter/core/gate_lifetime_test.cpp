@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "guest/limiter/core/captures.h"
 #include "guest/limiter/core/durations.h"
 #include "guest/limiter/core/gate_fixture.h"
 #include "guest/limiter/core/timeline.h"
@@ -83,7 +84,7 @@ TEST_F(Gate, never_holds_a_launch_in_capture_and_makes_no_driver_call_then) {
   teach(0xf0, 10'000);
   FakeGpu& gpu = FakeGpu::get();
   gpu.capturing = true;
-  gate::capture_began(nullptr, false);
+  gate::capture_begins();
   granted().gate = 0;
   const unsigned records = gpu.records, queries = gpu.queries;
   const std::uint64_t launched = claimed().launched_ns;
@@ -94,7 +95,56 @@ TEST_F(Gate, never_holds_a_launch_in_capture_and_makes_no_driver_call_then) {
   EXPECT_EQ(gpu.records, records);
   EXPECT_EQ(gpu.queries, queries);
   EXPECT_EQ(claimed().launched_ns.load(), launched) << "charged when the graph is launched";
-  gate::capture_ended(nullptr, false);
+  gate::g_captures.drop();
+}
+
+TEST_F(Gate, lets_a_capture_begin_only_when_no_marker_is_on_its_way_and_puts_none_down_from_then_on) {
+  static std::atomic<bool> armed, inside, begun, begun_beside;
+  armed = inside = begun = begun_beside = false;
+  g_driver.cuEventRecord = [](CUevent event, CUstream stream) {
+    if (armed.exchange(false)) {
+      inside = true;
+      while (!gate::g_captures.any()) std::this_thread::yield();
+      const std::uint64_t end = os::monotonic_ns() + 50 * kMs;  // for who does not wait to come first
+      while (!begun.load() && os::monotonic_ns() < end) std::this_thread::yield();
+      begun_beside = begun.load();
+    }
+    return event_record(event, stream);
+  };
+  teach(0xf0, 20'000);
+  armed = true;
+  std::thread marking([&] {
+    t_current.context = kContext;
+    while (armed.load()) {
+      launch(0xf0, 20'000);
+      gate::before_sync(device_, nullptr, true, false);
+    }
+  });
+  while (!inside.load()) std::this_thread::yield();
+  gate::capture_begins();
+  begun = true;
+  const unsigned records = FakeGpu::get().records;
+  marking.join();
+  EXPECT_FALSE(begun_beside.load());
+  for (int i = 0; i < 10; ++i) {
+    launch(0xf0, 20'000);
+    gate::before_sync(device_, nullptr, true, false);
+  }
+  EXPECT_EQ(FakeGpu::get().records, records);
+  gate::g_captures.drop();
+  sync();
+}
+
+TEST_F(Gate, is_quiet_no_longer_for_the_capture_of_a_thread_that_is_gone_with_its_stream) {
+  std::thread([&] {
+    gate::capture_begins();
+    gate::g_captures.began(nullptr, true, kContext);
+  }).join();
+  ASSERT_TRUE(gate::g_captures.any());
+  const std::uint64_t end = os::monotonic_ns() + 2'000 * kMs;
+  for (std::uint64_t blocks = 1; gate::g_captures.any() && os::monotonic_ns() < end; ++blocks)
+    launch(0xf0, 1'000, nullptr, blocks << 20);
+  EXPECT_FALSE(gate::g_captures.any());
 }
 
 TEST_F(Gate, forgets_streams_and_contexts_that_are_gone) {
@@ -204,12 +254,12 @@ TEST_F(Gate, asks_nothing_of_a_new_stream_while_another_is_in_capture) {
     ++asked;
     return stream_context(of, context);
   };
-  gate::capture_began(reinterpret_cast<CUstream>(0x6000), false);
+  gate::capture_begins();
   const std::uint64_t launches = claimed().launches;
   for (int i = 0; i < 5; ++i) launch(0xf0, 10'000, reinterpret_cast<CUstream>(0x8000));
   EXPECT_EQ(asked.load(), 0u);
   EXPECT_EQ(claimed().launches.load(), launches + 5) << "counted all the same";
-  gate::capture_ended(reinterpret_cast<CUstream>(0x6000), false);
+  gate::g_captures.drop();
   launch(0xf0, 10'000, reinterpret_cast<CUstream>(0x8000));
   EXPECT_EQ(asked.load(), 1u);
 }

@@ -1,4 +1,5 @@
 // Contexts: their overhead is charged, their end drops all they held, and the calling thread's current device follows.
+#include "guest/limiter/core/captures.h"
 #include "guest/limiter/core/log.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/hooks/charge.h"
@@ -161,6 +162,7 @@ void context_made(Device& device, CUcontext context, std::uint64_t overhead, boo
 void context_gone(CUcontext context) {
   Attachment* attached = attachment();
   if (attached == nullptr || context == nullptr) return;
+  if (gate::g_captures.any()) gate::g_captures.context_gone(word_of(context));
   constexpr std::size_t kArrays = 64;  // at once: as many rounds as it takes
   std::uint64_t arrays[kArrays];
   std::uint64_t bytes[contract::kMaxDevices] = {};

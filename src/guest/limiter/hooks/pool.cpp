@@ -1,5 +1,6 @@
 // Stream-ordered memory. What counts is what a pool has reserved from the device, not what was asked of it: freed
 // blocks stay in the pool and are handed out again at no cost. So each allocation is charged the growth it caused.
+#include "guest/limiter/core/captures.h"
 #include "guest/limiter/hooks/charge.h"
 #include "guest/limiter/hooks/pools.h"
 
@@ -18,14 +19,6 @@ Device& owner_of(Attachment& attached, CUmemoryPool handle, Device& otherwise) {
       return device;
   }
   return otherwise;
-}
-
-bool capturing(Attachment& attached, CUstream stream, bool own_stream) {
-  if (attached.captures.load(std::memory_order_relaxed) == 0) return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const auto ask = own_stream && driver().cuStreamIsCapturing_ptsz != nullptr ? driver().cuStreamIsCapturing_ptsz
-                                                                              : TF_REAL(cuStreamIsCapturing);
-  return ask(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
 // Drivers let a pool grow in pieces: of this size at least, and larger requests in steps. What one grew beyond that is
@@ -70,15 +63,14 @@ CUresult grow(Attachment& attached, Pool& pool, std::uint64_t bytes, std::uint64
 // No room for another piece of a pool, but perhaps for what is asked: memory of its own, exactly as large, which the
 // program may give back in either way. Only where nobody could tell: another device reaches a pool's memory but not
 // this, and a call that must wait would spoil a capture.
-CUresult allocate_plain(Attachment& attached, const Pool& pool, Device& device, CUdeviceptr* pointer, std::size_t bytes,
-                        CUstream stream) {
+CUresult allocate_plain(const Pool& pool, Device& device, CUdeviceptr* pointer, std::size_t bytes, CUstream stream) {
   constexpr std::uint64_t kLastSpecial = 2;
   const auto refused = [&] {
     Ledger::count_refusal(*pool.device);
     return CUDA_ERROR_OUT_OF_MEMORY;
   };
   if (pool.device != &device || (pool.traits & kPoolExportable) != 0 || pointer == nullptr || bytes == 0 ||
-      attached.captures.load(std::memory_order_relaxed) != 0)
+      gate::g_captures.any())
     return refused();
   const Current before = t_current;
   CUcontext context = nullptr;
@@ -109,7 +101,7 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
   Device* device = stream_device(stream);
   if (device == nullptr) return must_refuse() ? refusal() : call();
   Attachment& attached = *attachment();
-  if (capturing(attached, stream, own_stream)) return call();  // becomes a node of a graph, charged when that runs
+  if (gate::capturing(stream, own_stream)) return call();  // becomes a node of a graph, charged when that runs
   if (handle == nullptr &&
       (driver().cuDeviceGetMemPool == nullptr || driver().cuDeviceGetMemPool(&handle, device->ordinal) != CUDA_SUCCESS))
     return call();
@@ -128,19 +120,17 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
   if (!attached.ledger.reserve(*pool->device, most)) {
     // The pool itself may hold what is asked for, freed on a stream and not yet given back: make it so, and look again.
     // Not with the pool held: what the stream waits for may be another thread that allocates.
+    // Nor during another stream's capture, which a call that waits may spoil.
     pool->mutex.unlock();
-    if (own_stream) {
-      TF_REAL(cuStreamSynchronize_ptsz)(stream);
-    } else {
-      TF_REAL(cuStreamSynchronize)(stream);
-    }
+    if (!gate::g_captures.any())
+      own_stream ? TF_REAL(cuStreamSynchronize_ptsz)(stream) : TF_REAL(cuStreamSynchronize)(stream);
     pool->mutex.lock();
     TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_pool(attached, *pool);
     most = most_growth(bytes, *pool);
     if (!try_reserve(*pool->device, most)) {
       pool->mutex.unlock();
-      return allocate_plain(attached, *pool, *device, pointer, bytes, stream);
+      return allocate_plain(*pool, *device, pointer, bytes, stream);
     }
   }
   const CUresult result = grow(attached, *pool, bytes, most, call);

@@ -1,40 +1,51 @@
 // Streams, stream capture, and the calls in which a thread waits for the device.
+#include "guest/limiter/core/captures.h"
 #include "guest/limiter/hooks/charge.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
 
+using gate::g_captures;
+
 template <class Call>
 CUresult destroy(CUstream stream, Call call) {
   if (Device* device = current_device(); device != nullptr) gate::stream_destroyed(*device, stream);
-  return call();
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS && g_captures.any()) g_captures.stream_gone(stream);
+  return result;
 }
 
+// In a child of fork nothing is registered before the driver works there, and the locks are its parent's until then.
 template <class Call>
 CUresult begin(CUstream stream, bool own_stream, Call call) {
+  if (registered() == nullptr) return call();
+  const std::uint64_t context = current_device() != nullptr ? t_current.context : 0;
+  gate::capture_begins();
   const CUresult result = call();
   if (result == CUDA_SUCCESS) {
-    if (Attachment* attached = attachment(); attached != nullptr)
-      attached->captures.fetch_add(1, std::memory_order_relaxed);
-    gate::capture_began(stream, own_stream);
+    g_captures.began(stream, own_stream, context);
+  } else {
+    g_captures.drop();
   }
   return result;
+}
+
+// One that fails leaves the capture as it was, or ends it all the same: the driver knows.
+bool goes_on(CUresult result, CUstream stream, bool own_stream) {
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+      result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+    return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult told =
+      own_stream ? TF_REAL(cuStreamIsCapturing_ptsz)(stream, &status) : TF_REAL(cuStreamIsCapturing)(stream, &status);
+  return told != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 template <class Call>
 CUresult end(CUstream stream, bool own_stream, Call call) {
   const CUresult result = call();
-  // An invalidated capture has ended too; any other error leaves it as it was.
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-      result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
-    Attachment* attached = attachment();
-    if (attached != nullptr) {
-      std::uint32_t now = attached->captures.load(std::memory_order_relaxed);
-      while (now != 0 && !attached->captures.compare_exchange_weak(now, now - 1, std::memory_order_relaxed)) {
-      }
-    }
-    gate::capture_ended(stream, own_stream);
-  }
+  if (attachment() == nullptr || !g_captures.any() || !g_captures.began_on(stream, own_stream)) return result;
+  if (!goes_on(result, stream, own_stream)) g_captures.ended(stream, own_stream);
   return result;
 }
 

@@ -1,0 +1,96 @@
+#include "guest/limiter/core/captures.h"
+
+#include "guest/limiter/core/driver.h"
+#include "guest/limiter/core/os.h"
+
+namespace tensor_fusion::guest::limiter::gate {
+namespace {
+constexpr auto kRelaxed = std::memory_order_relaxed;
+}
+
+constinit Captures g_captures{};
+
+Captures::Origin Captures::origin_of(CUstream stream, bool own, std::uint64_t context) {
+  constexpr std::uint64_t kPerThread = 2;
+  const auto handle = reinterpret_cast<std::uint64_t>(stream);
+  const bool threads_own = handle == kPerThread || (handle == 0 && own);
+  return {threads_own ? kPerThread : handle, threads_own ? os::thread_id() : 0, context};
+}
+
+void Captures::drop() {
+  std::uint32_t now = count_.load(kRelaxed);
+  while (now != 0 && !count_.compare_exchange_weak(now, now - 1, kRelaxed)) {
+  }
+}
+
+template <class Match>
+bool Captures::remove_if(Match match) {
+  Guard guard(mutex_);
+  bool any = false;
+  for (Origin& origin : origins_) {
+    if (origin.stream == 0 || !match(origin)) continue;
+    origin = {};
+    drop();
+    any = true;
+  }
+  return any;
+}
+
+void Captures::began(CUstream stream, bool own, std::uint64_t context) {
+  const Origin begun = origin_of(stream, own, context);
+  Guard guard(mutex_);
+  for (Origin& origin : origins_) {
+    if (origin.stream != 0) continue;
+    origin = begun;
+    return;
+  }
+  ++unplaced_;
+}
+
+void Captures::ended(CUstream stream, bool own) {
+  const Origin from = origin_of(stream, own, 0);
+  if (remove_if([&](const Origin& origin) { return origin.stream == from.stream && origin.thread == from.thread; }))
+    return;
+  Guard guard(mutex_);
+  if (unplaced_ == 0) return;
+  --unplaced_;
+  drop();
+}
+
+bool Captures::began_on(CUstream stream, bool own) {
+  const Origin asked = origin_of(stream, own, 0);
+  Guard guard(mutex_);
+  for (const Origin& origin : origins_)
+    if (origin.stream == asked.stream && origin.thread == asked.thread) return true;
+  return unplaced_ != 0;
+}
+
+void Captures::stream_gone(CUstream stream) {
+  const auto handle = reinterpret_cast<std::uint64_t>(stream);
+  remove_if([&](const Origin& origin) { return origin.stream == handle && origin.thread == 0; });
+}
+
+void Captures::context_gone(std::uint64_t context) {
+  remove_if([&](const Origin& origin) { return origin.context == context; });
+}
+
+void Captures::thread_gone(std::uint32_t thread) {
+  remove_if([&](const Origin& origin) { return origin.thread == thread; });
+}
+
+void Captures::clear() {
+  mutex_.reset();
+  for (Origin& origin : origins_) origin = {};
+  unplaced_ = 0;
+  count_.store(0, kRelaxed);
+}
+
+bool capturing(CUstream stream, bool own) {
+  if (!g_captures.any()) return false;
+  const auto ask = own && driver().cuStreamIsCapturing_ptsz != nullptr ? driver().cuStreamIsCapturing_ptsz
+                                                                       : driver().cuStreamIsCapturing;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return ask != nullptr && ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace tensor_fusion::guest::limiter::gate

@@ -1,0 +1,54 @@
+#pragma once
+// The streams of this process that are in capture, each by where its capture began. A call of the limiter's own (a
+// marker, a look at an event, a wait) may become part of what is captured, or spoil it, whoever makes it: while there
+// is a capture, none is made. Counted before the driver is asked to begin one, so that no call is on its way by then.
+// Any thread. What has no place here is counted all the same, and then taken for ended with whichever ends.
+#include <atomic>
+#include <cstdint>
+
+#include "guest/limiter/core/device.h"
+#include "guest/limiter/core/mutex.h"
+
+namespace tensor_fusion::guest::limiter::gate {
+
+class Captures {
+ public:
+  bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
+
+  void count() { count_.fetch_add(1, std::memory_order_relaxed); }  // one that is about to begin
+  void drop();                                                      // ... and did not
+  // It began on this stream, or it ended there. `own` as in gate.h: a null stream is the thread's own then.
+  void began(CUstream stream, bool own, std::uint64_t context);
+  void ended(CUstream stream, bool own);
+  bool began_on(CUstream stream, bool own);
+
+  // What went with it is in capture no more.
+  void stream_gone(CUstream stream);
+  void context_gone(std::uint64_t context);
+  void thread_gone(std::uint32_t thread);  // its own stream
+  void clear();                            // in a child of fork: who held the lock is not there
+
+ private:
+  // Of the stream that a thread has of its own each thread knows another one by the same name.
+  struct Origin {
+    std::uint64_t stream = 0;  // 0: no capture
+    std::uint32_t thread = 0;  // of a stream of its own, else 0
+    std::uint64_t context = 0;
+  };
+  static Origin origin_of(CUstream stream, bool own, std::uint64_t context);
+  template <class Match>
+  bool remove_if(Match match);  // true: there was one
+
+  static constexpr std::size_t kPlaces = 64;
+  std::atomic<std::uint32_t> count_{0};
+  Mutex mutex_;
+  Origin origins_[kPlaces];
+  std::uint32_t unplaced_ = 0;
+};
+
+extern Captures g_captures;
+
+// Whether what is put on this stream now would be captured.
+bool capturing(CUstream stream, bool own);
+
+}  // namespace tensor_fusion::guest::limiter::gate
