@@ -1,14 +1,15 @@
 #pragma once
 // What one tenant makes of the device while it is kept for it and others wait. Who lets it lie idle, or claims to have
-// had more of it than time has passed, is believed less: each time its stays are half as long, what it says of its
-// pauses, its queue and its lag counts for half as much, and it is let in at once no more. It is believed again once it
-// has used what it was given, or after some time. One thread.
+// had more of it than time has passed, is believed less: with each step of doubt its stays and what its queue is waited
+// for are half as long, the lag it may save up is a quarter, and from the second step on it is let in at once no more
+// and no long pause of it is waited for. It is believed again once it has used what it was given, or after some time.
+// One thread.
 #include <algorithm>
 #include <cstdint>
 
 namespace tensor_fusion::pool {
 
-// The device was kept for one tenant while others waited, from its turn's beginning until the next may use it.
+// The device was kept for one tenant while others waited, from its beginning until the next may use it.
 struct ShareStay {
   std::uint64_t key;
   std::uint64_t start_ns, end_ns;

@@ -1,86 +1,20 @@
 // The share loop on pages in memory, driven by hand: time is an argument.
 #include "node/hypervisor/share_loop.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <deque>
 #include <memory>
 #include <random>
 #include <utility>
 
-#include "node/hypervisor/share_claims.h"
+#include "node/hypervisor/fake_tenant.h"
+#include "pool/share.h"
 #include "system/clock.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
-
-constexpr std::uint64_t kMs = 1'000'000;
-
-template <class T>
-struct Mapped {
-  T* page = static_cast<T*>(
-      ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  Mapped() = default;
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
-  ~Mapped() { ::munmap(page, sizeof(T)); }
-};
-
-struct FakeTenant {
-  Mapped<contract::GrantPage> grant;
-  Mapped<contract::ClaimPage> claim;
-  int bell[2] = {-1, -1};
-  FakeTenant() {
-    EXPECT_EQ(::pipe2(bell, O_NONBLOCK | O_CLOEXEC), 0);
-    claim.page->process_high = 1;
-    claim.page->processes[0].state = contract::kSlotLive;
-    claim.page->processes[0].pid = 100;
-  }
-  ~FakeTenant() {
-    ::close(bell[0]);
-    ::close(bell[1]);
-  }
-  ShareTenant tenant(std::uint32_t request, std::uint32_t limit, std::uint32_t device = 0) {
-    ShareTenant result;
-    result.grant = grant.page;
-    result.claim = claim.page;
-    result.bell = bell[0];
-    result.devices.push_back({.slot = 0, .device = device, .request = request, .limit = limit});
-    return result;
-  }
-  contract::ClaimProcessDevice& row() { return claim.page->processes[0].devices[0]; }
-  void ring() { EXPECT_EQ(::write(bell[1], "!", 1), 1); }
-  void block() {
-    row().blocked = 1;
-    ring();
-  }
-  // Work as the limiter tells of it: its end as it is expected, a marker when that has come.
-  void launch(std::uint64_t now, std::uint64_t ns) {
-    const std::uint64_t start = std::max(row().progress_ns.load(), now);
-    row().launched_ns += ns;
-    row().progress_ns = start + ns;
-    if (running.empty()) row().open_since_ns = start;
-    running.push_back({start, start + ns});
-  }
-  void tell(std::uint64_t now) {
-    while (!running.empty() && running.front().second <= now) {
-      const auto [start, end] = running.front();
-      contract::Marker& marker = row().markers[row().marker_count % contract::kMarkers];
-      marker.start_ns = start;
-      marker.end_ns = end;
-      marker.estimated_ns = end - start;
-      ++row().marker_count;
-      running.pop_front();
-    }
-    row().open_since_ns = running.empty() ? 0 : running.front().first;
-  }
-  std::deque<std::pair<std::uint64_t, std::uint64_t>> running;
-  bool admitted() const { return (grant.page->devices[0].gate & contract::kGateAdmitted) != 0; }
-};
 
 TEST(ShareLoop, admits_one_tenant_of_a_device_and_hands_over) {
   FakeTenant a, b;
@@ -296,76 +230,6 @@ TEST(ShareLoop, tells_when_a_ring_was_about_more_than_compute) {
   loop.run_once(now += kMs);
   EXPECT_EQ(::read(notify, &count, sizeof count), 8);
   ::close(notify);
-}
-
-TEST(ShareClaims, never_decreases_when_a_process_dies_or_its_slot_is_taken_anew) {
-  FakeTenant a;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
-  a.row().launched_ns = 5 * kMs;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, 2 * kMs, stretches).launched_ns, 5 * kMs);
-  a.claim.page->processes[0].state = contract::kSlotFree;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, 3 * kMs, stretches).launched_ns, 5 * kMs);
-  a.row().launched_ns = 2 * kMs;
-  a.claim.page->processes[0].pid = 101;
-  a.claim.page->processes[0].state = contract::kSlotLive;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, 4 * kMs, stretches).launched_ns, 7 * kMs);
-}
-
-TEST(ShareClaims, count_on_where_a_process_executes_another_program_in_its_place) {
-  FakeTenant a;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
-  std::uint64_t now = 1000 * kMs, launched = 0;
-  for (unsigned program = 0; program < 10; ++program, now += 150 * kMs) {
-    a.row().launched_ns = a.row().launches = a.row().marker_count = 0;
-    for (unsigned step = 0; step < 10 - program; ++step) {
-      a.launch(now, kMs);
-      ++a.row().launches;
-      a.tell(now += 2 * kMs);
-      launched += kMs;
-      EXPECT_EQ(claims.read(*a.claim.page, 0, now, stretches).launched_ns, launched);
-      EXPECT_EQ(stretches.size(), 1u);
-    }
-  }
-  EXPECT_EQ(claims.shrunk(), 0u);
-}
-
-TEST(ShareClaims, count_on_where_another_process_has_the_slot_before_it_was_seen_free) {
-  FakeTenant a;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
-  for (std::uint32_t pid = 100; pid < 110; ++pid) {
-    a.claim.page->processes[0].pid = pid;
-    a.row().launched_ns = (110 - pid) * kMs;
-    claims.read(*a.claim.page, 0, (pid - 98) * kMs, stretches);
-  }
-  EXPECT_EQ(claims.shrunk(), 0u);
-}
-
-TEST(ShareClaims, believe_no_process_that_executes_another_program_all_the_time) {
-  FakeTenant a;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
-  for (std::uint64_t now = 1000 * kMs; now < 1100 * kMs; now += 2 * kMs) {
-    a.row().launched_ns = a.row().launches = now / kMs % 4;
-    claims.read(*a.claim.page, 0, now, stretches);
-  }
-  EXPECT_GE(claims.shrunk(), 3u);
-}
-
-TEST(ShareClaims, what_stood_there_before_is_not_charged_again) {
-  FakeTenant a;
-  a.row().launched_ns = 900 * kMs;
-  a.row().marker_count = 20;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, kMs, stretches).launched_ns, 0u);
-  EXPECT_TRUE(stretches.empty());
 }
 
 TEST(ShareLoop, survives_pages_full_of_noise) {
