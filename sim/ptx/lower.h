@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -98,6 +99,8 @@ class Lowerer {
   bool async_copy(const Instruction& in, Modifiers& m);
   bool mbarrier(const Instruction& in, Modifiers& m);
   bool load_matrix(const Instruction& in, Modifiers& m);
+  std::optional<std::size_t> jump_unless_guarded();
+  void land(std::optional<std::size_t> jump);
   bool branch(const Instruction& in, Modifiers& m);
   bool call(const Instruction& in, Modifiers& m);
   bool builtin_call(const Instruction& in, const std::string& name, const Operand* results, const Operand* arguments);

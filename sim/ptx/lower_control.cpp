@@ -25,16 +25,7 @@ bool Lowerer::branch(const Instruction& in, Modifiers& m) {
     label_fixes_.push_back({program.ops.size() - 1, in.operands[0].symbol.index, kNoIndex});
     return true;
   }
-  // Everything else that a guard skips is jumped over.
-  const Reg guard = guard_;
-  std::size_t skip = program.ops.size();
-  if (guard != kNoReg) {
-    Op op;
-    op.kind = InsKind::branch;
-    guard_inverted_ = !guard_inverted_;
-    emit(op);
-    guard_ = kNoReg;
-  }
+  const std::optional<std::size_t> skip = jump_unless_guarded();
   if (base == "brx") {
     if (!m.take("idx") || !operands(in, 2, 2)) return false;
     const Operand& list = in.operands[1];
@@ -61,21 +52,29 @@ bool Lowerer::branch(const Instruction& in, Modifiers& m) {
                                : InsKind::breakpoint;
     emit(op);
   }
-  if (guard != kNoReg) program.ops[skip].target = static_cast<std::uint32_t>(program.ops.size());
+  land(skip);
   return true;
+}
+
+// Nothing but a branch has a guard of its own: who does not pass it jumps over what follows, to where it lands.
+std::optional<std::size_t> Lowerer::jump_unless_guarded() {
+  if (guard_ == kNoReg) return std::nullopt;
+  const std::size_t jump = program.ops.size();
+  Op op;
+  op.kind = InsKind::branch;
+  guard_inverted_ = !guard_inverted_;
+  emit(op);
+  guard_ = kNoReg;
+  return jump;
+}
+
+void Lowerer::land(std::optional<std::size_t> jump) {
+  if (jump) program.ops[*jump].target = static_cast<std::uint32_t>(program.ops.size());
 }
 
 bool Lowerer::call(const Instruction& in, Modifiers& m) {
   m.take("uni");
-  const Reg guard = guard_;
-  const std::size_t skip = program.ops.size();
-  if (guard != kNoReg) {
-    Op op;
-    op.kind = InsKind::branch;
-    guard_inverted_ = !guard_inverted_;
-    emit(op);
-    guard_ = kNoReg;
-  }
+  const std::optional<std::size_t> skip = jump_unless_guarded();
   const Operand* results = nullptr;
   const Operand* arguments = nullptr;
   const Operand* callee = nullptr;
@@ -107,7 +106,7 @@ bool Lowerer::call(const Instruction& in, Modifiers& m) {
     const Function& function = syntax_.functions[callee->symbol.index];
     if (!function.has_body) {
       if (!builtin_call(in, function.name, results, arguments)) return false;
-      if (guard != kNoReg) program.ops[skip].target = static_cast<std::uint32_t>(program.ops.size());
+      land(skip);
       return true;
     }
     if (function.is_kernel) return fail(*callee, "a kernel cannot be called");
@@ -168,7 +167,7 @@ bool Lowerer::call(const Instruction& in, Modifiers& m) {
     effect(copy_local_effect(), kNoReg, frame_base(), kNoReg, kNoReg,
            packed_copy(frame + layout.results[i], at, std::min(size, shape->results[i].size)));
   }
-  if (guard != kNoReg) program.ops[skip].target = static_cast<std::uint32_t>(program.ops.size());
+  land(skip);
   return true;
 }
 
@@ -265,15 +264,7 @@ bool Lowerer::barrier(const Instruction& in, Modifiers& m) {
   const std::size_t first = red ? 1 : 0;
   const std::size_t count = in.operands.size();
   if (!operands(in, first + (red ? 2 : arrive ? 2 : 1), first + (red ? 3 : 2))) return false;
-  const Reg guard = guard_;
-  const std::size_t skip = program.ops.size();
-  if (guard != kNoReg) {
-    Op jump;
-    jump.kind = InsKind::branch;
-    guard_inverted_ = !guard_inverted_;
-    emit(jump);
-    guard_ = kNoReg;
-  }
+  const std::optional<std::size_t> skip = jump_unless_guarded();
   op.a = use(in.operands[first], Type::u32);
   if (red) {
     if (count == 4) op.b = use(in.operands[2], Type::u32);
@@ -287,7 +278,7 @@ bool Lowerer::barrier(const Instruction& in, Modifiers& m) {
   op.varying = true;
   program.uses_barrier = true;
   emit(op);
-  if (guard != kNoReg) program.ops[skip].target = static_cast<std::uint32_t>(program.ops.size());
+  land(skip);
   return true;
 }
 

@@ -194,20 +194,6 @@ AluFn find_to_integer(const AluKey& key) {
   }
 }
 
-template <AluFn Inner>
-AluFn in_mode(Rounding rounding) {
-  switch (rounding) {
-    case Rounding::rz:
-      return rounded<Inner, FE_TOWARDZERO>;
-    case Rounding::rm:
-      return rounded<Inner, FE_DOWNWARD>;
-    case Rounding::rp:
-      return rounded<Inner, FE_UPWARD>;
-    default:
-      return Inner;
-  }
-}
-
 template <class To, class From>
 struct CastUnit {
   static To f(From a) { return saturated<true>(static_cast<To>(a)); }

@@ -78,20 +78,6 @@ constexpr AluFn handler() {
     return ternary<Op, T, T, T, T>;
 }
 
-template <AluFn Inner>
-AluFn in_mode(Rounding rounding) {
-  switch (rounding) {
-    case Rounding::rz:
-      return rounded<Inner, FE_TOWARDZERO>;
-    case Rounding::rm:
-      return rounded<Inner, FE_DOWNWARD>;
-    case Rounding::rp:
-      return rounded<Inner, FE_UPWARD>;
-    default:
-      return Inner;
-  }
-}
-
 template <class Op, int Sources, class T>
 AluFn find_rounded(const AluKey& key) {
   if constexpr (sizeof(T) == 4) {
@@ -194,28 +180,7 @@ struct OpCompare {
   static uint8_t f(T x, T y) {
     const T a = flushed<Ftz>(x);
     const T b = flushed<Ftz>(y);
-    switch (C) {
-      case Compare::eq:
-        return a == b;
-      case Compare::ne:
-        return (a < b) | (a > b);
-      case Compare::lt:
-        return a < b;
-      case Compare::le:
-        return a <= b;
-      case Compare::equ:
-        return !((a < b) | (a > b));
-      case Compare::neu:
-        return a != b;
-      case Compare::ltu:
-        return !(a >= b);
-      case Compare::leu:
-        return !(a > b);
-      case Compare::num:
-        return (a == a) & (b == b);
-      default:
-        return (a != a) | (b != b);
-    }
+    return compares<C>(a, b);
   }
 };
 

@@ -152,28 +152,7 @@ struct HCompare {
   static uint8_t f(uint16_t x, uint16_t y) {
     const float a = H::wide(x);
     const float b = H::wide(y);
-    switch (C) {
-      case Compare::eq:
-        return a == b;
-      case Compare::ne:
-        return (a < b) | (a > b);
-      case Compare::lt:
-        return a < b;
-      case Compare::le:
-        return a <= b;
-      case Compare::equ:
-        return !((a < b) | (a > b));
-      case Compare::neu:
-        return a != b;
-      case Compare::ltu:
-        return !(a >= b);
-      case Compare::leu:
-        return !(a > b);
-      case Compare::num:
-        return (a == a) & (b == b);
-      default:
-        return (a != a) | (b != b);
-    }
+    return compares<C>(a, b);
   }
 };
 

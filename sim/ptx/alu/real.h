@@ -68,6 +68,47 @@ void rounded(const Ins& in, std::byte* r, uint32_t first, uint32_t last) {
   fesetround(before);
 }
 
+template <AluFn Inner>
+AluFn in_mode(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::rz:
+      return rounded<Inner, FE_TOWARDZERO>;
+    case Rounding::rm:
+      return rounded<Inner, FE_DOWNWARD>;
+    case Rounding::rp:
+      return rounded<Inner, FE_UPWARD>;
+    default:
+      return Inner;
+  }
+}
+
+// setp's word on two numbers, of which either may be none.
+template <Compare C, class T>
+inline uint8_t compares(T a, T b) {
+  switch (C) {
+    case Compare::eq:
+      return a == b;
+    case Compare::ne:
+      return (a < b) | (a > b);
+    case Compare::lt:
+      return a < b;
+    case Compare::le:
+      return a <= b;
+    case Compare::equ:
+      return !((a < b) | (a > b));
+    case Compare::neu:
+      return a != b;
+    case Compare::ltu:
+      return !(a >= b);
+    case Compare::leu:
+      return !(a > b);
+    case Compare::num:
+      return (a == a) & (b == b);
+    default:
+      return (a != a) | (b != b);
+  }
+}
+
 // A floating result of 1 + E + M bits, rounded once. `finite`: overflow gives the largest number. E4M3 (E 4, M 3) has
 // no infinity.
 template <int M, int E>
