@@ -198,6 +198,14 @@ bool Parser::dimensions(std::size_t& count, bool& open) {
   return true;
 }
 
+// A name that begins to mean something, and how many of it there are. `open`: as many as it turns out.
+bool Parser::declared_name(Token& name, std::size_t& count, bool& open) {
+  if (token_.kind != TokenKind::word) return fail("syntax error: expected a name before " + shown());
+  name = token_;
+  take();
+  return dimensions(count, open);
+}
+
 bool Parser::parameter_list(std::vector<Parameter>& parameters, SymbolKind kind, Scope* scope) {
   if (!accept("(")) return true;
   while (!accept(")")) {
@@ -209,12 +217,10 @@ bool Parser::parameter_list(std::vector<Parameter>& parameters, SymbolKind kind,
     take();
     Declaration declaration;
     if (!declaration_type(declaration)) return false;
-    if (token_.kind != TokenKind::word) return fail("syntax error: expected a name before " + shown());
-    const Token name = token_;
-    take();
+    Token name;
     std::size_t count = 1;
     bool open = false;
-    if (!dimensions(count, open)) return false;
+    if (!declared_name(name, count, open)) return false;
     if (open) return fail_at(name, "unsupported: parameter array without a size");
     Parameter parameter;
     parameter.name = name.text;

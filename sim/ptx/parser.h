@@ -59,6 +59,7 @@ class Parser {
   bool store_value(Global& global, Type type, std::size_t position, const Value& value);
   bool declaration_type(Declaration& declaration);
   bool dimensions(std::size_t& count, bool& open);
+  bool declared_name(Token& name, std::size_t& count, bool& open);
 
   // function level
   bool body();

@@ -148,12 +148,10 @@ bool Parser::local_variable(Space space) {
   Declaration declaration;
   if (!declaration_type(declaration)) return false;
   do {
-    if (token_.kind != TokenKind::word) return fail("syntax error: expected a name before " + shown());
-    const Token name = token_;
-    take();
+    Token name;
     std::size_t count = 1;
     bool open = false;
-    if (!dimensions(count, open)) return false;
+    if (!declared_name(name, count, open)) return false;
     const std::size_t element = static_cast<std::size_t>(bytes_of(declaration.type) * declaration.vector);
     if (count > (1U << 26) / element) return fail_at(name, "array is too large");
     Variable variable{std::string(name.text), space, element * count, declaration.align, 0, open};
