@@ -75,9 +75,13 @@ std::uint64_t namespace_inode(pid_t pid, const char* kind) {
 }
 
 std::optional<uid_t> process_user(pid_t pid) {
-  struct stat info{};
-  if (::stat(("/proc/" + std::to_string(pid)).c_str(), &info) != 0) return std::nullopt;
-  return info.st_uid;
+  // Not the owner of its entry: that is root where a process does not let itself be dumped, which it says itself.
+  const auto content = read_file(entry(pid, "status"), 65536);
+  const std::size_t at = content ? content->find("\nUid:\t") : std::string::npos;
+  if (at == std::string::npos) return std::nullopt;
+  const auto fields = base::split(std::string_view(*content).substr(at + 6), '\t');  // real, effective, saved, files
+  if (fields.size() < 2) return std::nullopt;
+  return number_from<uid_t>(fields[1]);
 }
 
 std::string process_cgroup(pid_t pid) {

@@ -23,6 +23,22 @@ TEST(Process, describes_itself) {
   EXPECT_FALSE(boot_id().empty());
 }
 
+TEST(Process, has_its_user_whatever_it_lets_be_seen) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    static_cast<void>(::seteuid(65534));  // nothing where we are no root
+    ::prctl(PR_SET_DUMPABLE, 0);
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  EXPECT_EQ(process_user(child), ::geteuid() == 0 ? 65534 : ::geteuid()) << "the owner of its entry in /proc is root";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(process_user(child));
+}
+
 TEST(Process, reads_names_with_parentheses) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -11,11 +11,14 @@
 
 #include "system/clock.h"
 #include "system/file.h"
+#include "system/process.h"
 
 namespace tensor_fusion::system {
 namespace {
 
 using base::ErrorCode;
+
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD of Linux 6.5
 
 constexpr const char* kClosed = "the hypervisor has closed the connection: it ends, or has too many; ask again";
 
@@ -42,6 +45,22 @@ base::Result<void> wait_for(int fd, short events, std::uint64_t deadline_ns) {
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return std::unexpected(error_of("wait for", "the hypervisor", errno));
   }
+}
+
+// The process that holds the number, if it is the one that connected and lives.
+std::uint64_t start_of_peer(int fd, pid_t pid) {
+  int number = -1;
+  socklen_t size = sizeof number;
+  Fd pidfd;
+  if (::getsockopt(fd, SOL_SOCKET, kPeerPidfd, &number, &size) == 0) {
+    pidfd = Fd(number);
+  } else if (errno == ENOPROTOOPT) {  // before Linux 6.5: whoever holds the number now is taken for it
+    if (auto opened = open_pidfd(pid)) pidfd = *std::move(opened);
+  }
+  if (!pidfd) return 0;
+  const auto ticks = start_ticks(pid);
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  return ticks && ::poll(&ended, 1, 0) == 0 ? *ticks : 0;  // it lives, so the number was its own all the while
 }
 
 std::uint64_t deadline_after(std::uint64_t timeout_ms) { return monotonic_ns() + timeout_ms * 1'000'000; }
@@ -84,7 +103,7 @@ std::optional<Peer> peer_of(int fd) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return std::nullopt;
-  return Peer{credentials.pid, credentials.uid, credentials.gid};
+  return Peer{credentials.pid, start_of_peer(fd, credentials.pid), credentials.uid, credentials.gid};
 }
 
 base::Result<void> LineConnection::send(std::string_view line, std::uint64_t timeout_ms) {

@@ -18,6 +18,7 @@ inline constexpr std::size_t kMaxLineBytes = 1u << 20;
 
 struct Peer {
   pid_t pid = 0;
+  std::uint64_t start_ticks = 0;  // of the process that connected; 0: it has gone, and its number may be another's
   uid_t uid = 0;
   gid_t gid = 0;
 };
@@ -25,6 +26,7 @@ struct Peer {
 base::Result<void> check_socket_path(const std::string& path);         // short enough
 base::Result<Fd> listen_unix(const std::string& path, unsigned mode);  // replaces a stale socket; non-blocking
 base::Result<Fd> connect_unix(const std::string& path);                // blocking
+// To be asked at once: later nobody can tell whose a number was, where the kernel gives no descriptor of the process.
 std::optional<Peer> peer_of(int fd);
 
 // Blocking side (a client). Each call waits at most until its deadline.

@@ -169,7 +169,8 @@ void Desk::started(ConnectionId connection, const system::Peer& peer, const Json
         return other != tenant && !other->root_dead && other->record.started() && other->record.root_pid == pid;
       }))
     return refuse(connection, {ErrorCode::kUsage, "this process is the first of another slice already"});
-  const auto done = parts_.tenants.started(*tenant, pid);
+  const auto done =
+      parts_.tenants.started(*tenant, pid, is_stranger(peer) ? std::optional(peer.start_ticks) : std::nullopt);
   if (done && tenant->early_signal != 0)
     static_cast<void>(system::signal_process(tenant->root.get(), tenant->early_signal));
   done ? server_->send(connection, ok()) : refuse(connection, done.error());
@@ -285,15 +286,14 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
   }
   for (const pid_t pid : members_of(tenant->record)) {
     if (std::ranges::find(signalled, pid) != signalled.end()) continue;
-    const auto pidfd = system::open_pidfd(pid);
-    // Looked at again behind the pidfd: the number may be another process's by now.
-    if (!pidfd || !is_member(tenant->record, pid)) continue;
+    if (!signal_member(tenant->record, pid, number)) continue;
     signalled.push_back(pid);
-    if (system::signal_process(pidfd->get(), number)) ++reached;
+    ++reached;
   }
   Json pids = Json::array();
   for (const pid_t pid : signalled) pids.push(pid);
   server_->send(connection, ok().set("name", tenant->record.name).set("processes", reached).set("pids", pids));
+  if (number == SIGKILL && tenant->record.started()) parts_.tenants.kill_all(*tenant);
 }
 
 void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -71,22 +70,11 @@ std::optional<uid_t> user_let_in(const std::string& directory) {
   return std::nullopt;
 }
 
-// By its credentials: the owner of a /proc entry is root where a process does not let itself be dumped.
-std::optional<uid_t> effective_user(pid_t pid) {
-  constexpr std::size_t kLargest = 64u << 10;
-  const auto status = system::read_file("/proc/" + std::to_string(pid) + "/status", kLargest);
-  unsigned real = 0, effective = 0;
-  const auto at = status ? status->find("\nUid:") : std::string::npos;
-  if (at == std::string::npos || std::sscanf(status->c_str() + at, "\nUid: %u %u", &real, &effective) != 2)
-    return std::nullopt;
-  return effective;
-}
-
 // Anybody may start a process with the slice's name in its environment, or show the slice's directory in a view of its
 // own; its user, or where the file system keeps no lists of them the user's group, may look into the directory.
 bool may_be_of(pid_t pid, const std::string& directory, gid_t group) {
-  if (::geteuid() != 0) return effective_user(pid) == ::geteuid();
-  if (const auto user = user_let_in(directory)) return effective_user(pid) == *user;
+  if (::geteuid() != 0) return system::process_user(pid) == ::geteuid();
+  if (const auto user = user_let_in(directory)) return system::process_user(pid) == *user;
   struct stat process{};
   return ::stat(("/proc/" + std::to_string(pid)).c_str(), &process) == 0 && process.st_gid == group;
 }

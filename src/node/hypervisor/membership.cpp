@@ -1,20 +1,67 @@
 #include "node/hypervisor/membership.h"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <functional>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "system/clock.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
+constexpr int kMostLists = 16;      // ends on a machine where somebody starts processes without pause
 constexpr int kMaxAncestors = 256;  // deeper than any shell goes; ends a chain that changes under us
 
 bool acceptable_user(pid_t pid, const TenantRecord& record) {
   if (record.user == 0) return true;
   const auto user = system::process_user(pid);
   return user && *user == record.user;
+}
+
+struct Members {
+  std::vector<pid_t> pids;
+  bool complete = false;  // nobody can have been missed
+};
+
+// A process that forks and exits while the others are looked at leaves its child to the next list: so lists again until
+// all who were new in one have been seen alive. Who is in the view is told of at once: it may be about to fork.
+Members look_for_members(const TenantRecord& record, const std::function<void(pid_t)>& found = {}) {
+  Members members;
+  std::unordered_set<pid_t> seen, in_view;
+  std::unordered_map<pid_t, system::ProcessStat> table;
+  for (int list = 0; !members.complete && list < kMostLists; ++list) {
+    members.complete = true;
+    for (const pid_t pid : system::all_processes()) {
+      if (!seen.insert(pid).second) continue;
+      const std::uint64_t view = system::namespace_inode(pid, "mnt");
+      auto stat = system::process_stat(pid);
+      const bool alive = stat && !stat->dead();
+      if (alive && view != 0 && view == record.mount_namespace) {
+        in_view.insert(pid);
+        if (found) found(pid);
+      }
+      if (alive) table.emplace(pid, *std::move(stat));
+      if (!alive || view == 0) members.complete = false;
+    }
+  }
+  // Each chain of parents is followed in memory.
+  const auto descends = [&](pid_t pid) {
+    for (int step = 0; step < kMaxAncestors; ++step) {
+      const auto at = table.find(pid);
+      if (at == table.end()) return false;
+      if (pid == record.root_pid) return at->second.start_ticks == record.root_ticks;
+      pid = at->second.parent;
+    }
+    return false;
+  };
+  for (const auto& [pid, stat] : table)
+    if ((record.started() && descends(pid)) || in_view.contains(pid)) members.pids.push_back(pid);
+  return members;
 }
 
 }  // namespace
@@ -42,6 +89,13 @@ bool descends_from(const TenantRecord& record, pid_t pid) {
   return false;
 }
 
+bool signal_member(const TenantRecord& record, pid_t pid, int number) {
+  if (!is_member(record, pid)) return false;
+  const auto pidfd = system::open_pidfd(pid);
+  // Looked at again behind the pidfd: the number may be another process's by now.
+  return pidfd && is_member(record, pid) && system::signal_process(pidfd->get(), number);
+}
+
 std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& record) {
   const auto pid = static_cast<pid_t>(slot.pid);
   if (pid <= 0) return std::nullopt;
@@ -60,24 +114,23 @@ std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& recor
   return std::nullopt;
 }
 
-std::vector<pid_t> members_of(const TenantRecord& record) {
-  // One pass for the parents, then each chain is followed in memory.
-  std::unordered_map<pid_t, system::ProcessStat> table;
-  for (const pid_t pid : system::all_processes())
-    if (auto stat = system::process_stat(pid); stat && !stat->dead()) table.emplace(pid, *std::move(stat));
-  const auto descends = [&](pid_t pid) {
-    for (int step = 0; step < kMaxAncestors; ++step) {
-      const auto found = table.find(pid);
-      if (found == table.end()) return false;
-      if (pid == record.root_pid) return found->second.start_ticks == record.root_ticks;
-      pid = found->second.parent;
-    }
-    return false;
-  };
-  std::vector<pid_t> members;
-  for (const auto& [pid, stat] : table)
-    if ((record.started() && descends(pid)) || in_namespace_of(record, pid)) members.push_back(pid);
-  return members;
+std::vector<pid_t> members_of(const TenantRecord& record) { return look_for_members(record).pids; }
+
+bool is_empty(const TenantRecord& record) {
+  const Members found = look_for_members(record);
+  return found.complete && found.pids.empty();
+}
+
+bool end_members(const TenantRecord& record, std::uint64_t for_ns) {
+  const std::uint64_t begin_ns = system::monotonic_ns();
+  std::unordered_set<pid_t> signalled;
+  const auto end = [&](pid_t pid) { return signalled.insert(pid).second && signal_member(record, pid, SIGKILL); };
+  for (bool any = true; any && system::monotonic_ns() - begin_ns < for_ns;) {
+    const Members found = look_for_members(record, end);
+    if (found.pids.empty()) return found.complete;
+    any = std::ranges::count_if(found.pids, end) > 0 || !found.complete;
+  }
+  return false;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -1,7 +1,7 @@
 #pragma once
 // Whose process is this? By its mount namespace, which a tenant started in one of its own cannot leave; else by descent
 // from the tenant's first process; else by the tenant's own claim, where nothing stronger speaks against it. Reads
-// /proc; no state.
+// /proc and signals; no state.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -29,5 +29,12 @@ std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& recor
 
 // Every process that belongs to the tenant, by namespace or descent.
 std::vector<pid_t> members_of(const TenantRecord& record);
+// Nobody belongs to it, for certain: also where each forks the next and exits while we look.
+bool is_empty(const TenantRecord& record);
+
+// Signals it, if it is a member; whether it could.
+bool signal_member(const TenantRecord& record, pid_t pid, int number);
+// Kills all members that it finds, and those who come meanwhile, in about so much time. Whether nobody is left.
+bool end_members(const TenantRecord& record, std::uint64_t for_ns);
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -1,8 +1,11 @@
 // Whoever may reach the socket: strangers, processes of slices, clients that flood it or do not read.
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 
 #include <filesystem>
 #include <thread>
@@ -78,6 +81,98 @@ TEST(Hypervisor, lets_no_stranger_start_a_slice_with_a_process_that_is_not_the_c
             128)
       << "the kill it asked for reaches itself";
   EXPECT_TRUE(system::process_stat(victim) && !system::process_stat(victim)->dead());
+}
+
+// Who connects may end, and leave its connection and its number to others.
+class BorrowedConnection : public ::testing::Test {
+ protected:
+  // Connects in a child as a user without rights; it goes back to being root, or ends, and the connection stays ours.
+  pid_t connect(bool ends) {
+    const std::filesystem::path state = daemon_.state();
+    std::filesystem::permissions(state.parent_path(), std::filesystem::perms::others_exec,
+                                 std::filesystem::perm_options::add);
+    system::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int ready[2];
+    if (::pipe(ready) != 0) return -1;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      (state / "hypervisor.sock").string().copy(address.sun_path, sizeof address.sun_path - 1);
+      const bool connected = ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::seteuid(kNobody) == 0 &&
+                             ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                             ::seteuid(0) == 0;
+      if (!connected || ::write(ready[1], "x", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    start_ = system::start_ticks(child);
+    char letter = 0;
+    ::close(ready[1]);
+    const bool connected = ::read(ready[0], &letter, 1) == 1;
+    ::close(ready[0]);
+    connection_ = std::make_unique<system::LineConnection>(std::move(fd));
+    if (connected) {
+      const base::Json reply = ask(R"({"op":"run","vram":"1Gi","name":"evil"})");
+      id_ = reply["id"].as_string();
+      EXPECT_FALSE(id_.empty()) << reply.dump();
+    }
+    if (!connected || ends) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+    return child;
+  }
+  base::Json ask(const std::string& line) {
+    static_cast<void>(connection_->send(line, 1000));
+    return base::Json::parse(connection_->receive(5000).value()).value();
+  }
+  void expect_that_nobody_is_taken_for_the_caller(pid_t victim) {
+    ASSERT_FALSE(id_.empty());
+    EXPECT_FALSE(ask(R"({"op":"started","id":")" + id_ + R"(","pid":)" + std::to_string(victim) + "}")["ok"].as_bool());
+    ask(R"({"op":"kill","tenant":"evil","signal":9})");
+    EXPECT_FALSE(ask(R"({"op":"started","id":")" + id_ + R"(","pid":)" + std::to_string(victim) + "}")["ok"].as_bool())
+        << "nor for who is to get the signal that came before it";
+    EXPECT_TRUE(system::process_stat(victim) && !system::process_stat(victim)->dead());
+  }
+  TestDaemon daemon_;
+  std::unique_ptr<system::LineConnection> connection_;
+  std::string id_;
+  std::optional<std::uint64_t> start_;  // of the child
+};
+
+TEST_F(BorrowedConnection, makes_no_process_of_root_the_first_of_a_strangers_slice) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  ASSERT_TRUE(daemon_.start());
+  const pid_t now_root = connect(false);
+  expect_that_nobody_is_taken_for_the_caller(now_root);
+  ::kill(now_root, SIGKILL);
+  ::waitpid(now_root, nullptr, 0);
+}
+
+TEST_F(BorrowedConnection, makes_nobody_who_got_the_callers_number_the_first_of_its_slice) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  ASSERT_TRUE(daemon_.start());
+  const pid_t gone = connect(true);
+  // Of the same user, so that nothing but the number's story speaks against it.
+  clone_args how{};
+  how.exit_signal = SIGCHLD;
+  how.set_tid = reinterpret_cast<std::uintptr_t>(&gone);
+  how.set_tid_size = 1;
+  do {  // numbers go round in minutes, and starts are counted in hundredths of a second
+    const long heir = ::syscall(SYS_clone3, &how, sizeof how);
+    if (heir == 0) {
+      if (::setuid(kNobody) != 0) ::_exit(1);
+      for (;;) ::pause();
+    }
+    if (heir < 0) GTEST_SKIP() << "a process cannot be given a number here";
+    ASSERT_EQ(heir, gone);
+    if (system::start_ticks(gone) != start_) break;
+    ::kill(gone, SIGKILL);
+  } while (::waitpid(gone, nullptr, 0) == gone);
+  ASSERT_TRUE(eventually([&] { return system::process_user(gone) == kNobody; }));
+  expect_that_nobody_is_taken_for_the_caller(gone);
+  ::kill(gone, SIGKILL);
+  ::waitpid(gone, nullptr, 0);
 }
 
 // The view of a slice hides the socket; root may uncover it, and a slice without a view sees it.

@@ -65,6 +65,7 @@ struct Tenant {
   bool root_dead = false;
   int early_signal = 0;  // of a kill that came before the first process was known
   bool removed = false;
+  unsigned kill_rounds = 0;           // still to come
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
   LockWatch locks;
   MapReader maps;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/id.h"
 #include "node/hypervisor/membership.h"
@@ -19,6 +20,9 @@ using base::ErrorCode;
 
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
+constexpr std::uint64_t kKillRoundNs = 10'000'000;  // nobody else is heard meanwhile
+constexpr std::uint64_t kBetweenKillRoundsNs = 20'000'000;
+constexpr unsigned kKillRounds = 100;
 constexpr std::size_t kTamperingsKept = 8;
 
 }  // namespace
@@ -173,18 +177,19 @@ base::Result<Tenant*> TenantTable::create(TenantRecord record, ConnectionId leas
   return result;
 }
 
-base::Result<void> TenantTable::started(Tenant& tenant, pid_t pid) {
+base::Result<void> TenantTable::started(Tenant& tenant, pid_t pid, std::optional<std::uint64_t> start_ticks) {
+  const auto stat = system::process_stat(pid);
+  const auto user = system::process_user(pid);
+  if (!stat || !user || (start_ticks && stat->start_ticks != *start_ticks))
+    return base::fail(ErrorCode::kNotFound, "there is no process " + std::to_string(pid) + ", or not the one meant");
   if (tenant.record.started()) {
-    if (tenant.record.root_pid == pid) {
+    if (tenant.record.root_pid == pid && tenant.record.root_ticks == stat->start_ticks) {
       look_where_it_is(tenant);
       return {};
     }
     return base::fail(ErrorCode::kUsage, "tenant " + tenant.record.name + " has started already");
   }
-  const auto stat = system::process_stat(pid);
-  const auto user = system::process_user(pid);
-  if (!stat || !user) return base::fail(ErrorCode::kNotFound, "there is no process " + std::to_string(pid));
-  if (tenant.record.user != 0 && *user != tenant.record.user && *user != 0)
+  if (tenant.record.user != 0 && *user != tenant.record.user)
     return base::fail(ErrorCode::kPermission, "process " + std::to_string(pid) + " belongs to another user");
   tenant.record.root_pid = pid;
   tenant.record.root_ticks = stat->start_ticks;
@@ -292,8 +297,22 @@ Tenant* TenantTable::owner_of(pid_t host_pid) {
 void TenantTable::end_if_over(Tenant& tenant) {
   if (!tenant.root_dead || tenant.has_live_process()) return;
   // Children that left the first process behind keep the slice as long as they live in its namespace.
-  if (tenant.record.mount_namespace != 0 && !members_of(tenant.record).empty()) return;
+  if (tenant.record.mount_namespace != 0 && !is_empty(tenant.record)) return;
   remove(tenant, "its last process has ended");
+}
+
+void TenantTable::kill_all(Tenant& tenant) {
+  if (std::exchange(tenant.kill_rounds, kKillRounds) == 0) kill_round(tenant.record.id);
+}
+
+void TenantTable::kill_round(const std::string& id) {
+  Tenant* tenant = find_by_id(id);
+  if (!tenant) return;
+  if (end_members(tenant->record, kKillRoundNs)) {
+    tenant->kill_rounds = 0;
+    return end_if_over(*tenant);
+  }
+  if (--tenant->kill_rounds > 0) loop_.after(kBetweenKillRoundsNs, [this, id] { kill_round(id); });
 }
 
 void TenantTable::note_tampering(Tenant& tenant, const std::string& what) {

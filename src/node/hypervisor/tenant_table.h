@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,11 @@ class TenantTable {
 
   void restore();  // from the state directory; once, at the start
   base::Result<Tenant*> create(TenantRecord record, ConnectionId lease);
-  base::Result<void> started(Tenant& tenant, pid_t pid);
+  // `start_ticks`: of the process that is meant, where the number alone is not to be believed.
+  base::Result<void> started(Tenant& tenant, pid_t pid, std::optional<std::uint64_t> start_ticks);
   base::Result<void> change(Tenant& tenant, TenantRecord changed);  // new limits or shares
   void remove(Tenant& tenant, const std::string& why);
+  void kill_all(Tenant& tenant);  // who is there, and who comes, until nobody is left
   void lease_lost(ConnectionId connection);
   // What another hypervisor gave to a run at the moment of its own end.
   void remove_unheard_of(const std::string& token, uid_t user);
@@ -64,6 +67,7 @@ class TenantTable {
   void look_where_it_is(Tenant& tenant);
   void guard_view(Tenant& tenant);
   void end_if_over(Tenant& tenant);
+  void kill_round(const std::string& id);
   void verify(Tenant& tenant);
   void note_tampering(Tenant& tenant, const std::string& what);
   ShareTenant share_tenant(const Tenant& tenant) const;
