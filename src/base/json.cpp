@@ -15,8 +15,15 @@ const Json::Object kNoMembers;
 void write_string(std::string& out, std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';
-  for (const char c : text) {
+  const auto escape = [&](unsigned char byte) {
+    out += "\\u00";
+    out += kHex[byte >> 4];
+    out += kHex[byte & 15];
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : '\0');
     switch (c) {
       case '"':
         out += "\\\"";
@@ -35,9 +42,10 @@ void write_string(std::string& out, std::string_view text) {
         break;
       default:
         if (byte < 0x20 || byte == 0x7f) {
-          out += "\\u00";
-          out += kHex[byte >> 4];
-          out += kHex[byte & 15];
+          escape(byte);
+        } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 to U+009F, which some terminals obey
+          escape(next);
+          ++i;
         } else {
           out += c;
         }

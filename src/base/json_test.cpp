@@ -41,5 +41,12 @@ TEST(Json, writes_no_negative_zero) {
 
 TEST(Json, decodes_escapes) { EXPECT_EQ(Json::parse(R"("\u00fc\ud83d\ude00\/")").value().as_string(), "ü😀/"); }
 
+TEST(Json, writes_nothing_that_a_terminal_obeys) {
+  const std::string text = "\x1b[2J\x7f\u009b31m\u00a0";
+  const std::string dumped = Json(text).dump();
+  EXPECT_EQ(dumped, "\"\\u001b[2J\\u007f\\u009b31m\u00a0\"");
+  EXPECT_EQ(Json::parse(dumped).value().as_string(), text);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::base

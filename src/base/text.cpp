@@ -1,6 +1,8 @@
 #include "base/text.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace tensor_fusion::base {
 namespace {
@@ -87,6 +89,28 @@ std::string valid_utf8(std::string_view text) {
   return result;
 }
 
+std::string printable(std::string_view text, Lines lines) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kObeyed{
+      {{"\u0080", "\u009f"}, {"\u061c", "\u061c"}, {"\u200e", "\u200f"}, {"\u2028", "\u202e"}, {"\u2066", "\u2069"}}};
+  const std::string sound = valid_utf8(text);
+  std::string out;
+  out.reserve(sound.size());
+  for (std::string_view rest = sound; !rest.empty();) {
+    const std::string_view one = rest.substr(0, std::max<std::size_t>(character_size(rest), 1));
+    rest.remove_prefix(one.size());
+    const auto byte = static_cast<unsigned char>(one.front());
+    const bool kept = lines == Lines::kMany && (byte == '\n' || byte == '\t');
+    const bool obeyed = byte < 0x20 || byte == 0x7f ||
+                        std::ranges::any_of(
+                            kObeyed,
+                            [&](const auto& range) {
+                              return one.size() == range.first.size() && one >= range.first && one <= range.second;
+                            });
+    out += obeyed && !kept ? "?" : one;
+  }
+  return out;
+}
+
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -107,9 +131,12 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::optional<std::string_view> nearest_word(std::string_view typo, std::span<const std::string_view> words) {
   std::optional<std::string_view> best;
   std::size_t best_distance = 0;
+  if (typo.size() > kLongestWord) return best;
   for (const std::string_view word : words) {
+    const std::size_t shortest = std::min(typo.size(), word.size()), longest = std::max(typo.size(), word.size());
+    // Letters that one has more than the other are wrong in any case, and need no counting.
+    if (longest > kLongestWord || (longest - shortest) * 3 > longest + 1) continue;
     const std::size_t d = distance(typo, word);
-    const std::size_t longest = std::max(typo.size(), word.size());
     if (d * 3 > longest + 1 || (best && d >= best_distance)) continue;  // "+ 1": one wrong letter of two is a typo
     best = word;
     best_distance = d;

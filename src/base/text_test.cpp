@@ -41,6 +41,21 @@ TEST(Text, replaces_what_is_no_character) {
   EXPECT_EQ(valid_utf8("\xe6\x97\""), "\ufffd\ufffd\"") << "cut: what follows is kept";
 }
 
+TEST(Printable, shows_marks_that_turn_the_direction_of_writing) {
+  EXPECT_EQ(printable("a\u202e\u2066\u200fb\u061c"), "a???b?");
+  EXPECT_EQ(printable("\u20ac\u2065\u200b"), "\u20ac\u2065\u200b");
+  EXPECT_EQ(printable("a\nb\t\r\x1b[2J", Lines::kMany), "a\nb\t??[2J");
+}
+
+// Somebody else's text may be of any length, and the one who compares may have others waiting.
+TEST(NearestWord, spends_nothing_on_words_that_are_no_typos) {
+  const std::string endless(4u << 20, 'a');
+  const std::string_view long_word(endless.data(), endless.size() - 1);
+  const std::vector<std::string_view> words{long_word, "night"};
+  EXPECT_FALSE(nearest_word(endless, words)) << "takes hours where every letter is compared";
+  EXPECT_EQ(nearest_word("nihgt", words), "night");
+}
+
 TEST(Id, brings_uuids_to_one_spelling) {
   EXPECT_EQ(canonical_uuid("GPU-ABCDEF00-1111-2222-3333-444455556666"), "GPU-abcdef00-1111-2222-3333-444455556666");
   EXPECT_EQ(canonical_uuid("ABCDEF00-1111-2222-3333-444455556666"), "GPU-abcdef00-1111-2222-3333-444455556666");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
+#include "base/text.h"
 #include "cli/request.h"
 #include "node/hypervisor/event_ring.h"
 #include "node/hypervisor/state_directory.h"
@@ -120,13 +123,14 @@ bool is_running(const Context& context, const std::string& name) {
 }
 
 // Prints what is appended until the slice has gone and its output has been read to the end.
-int follow(const Context& context, const std::string& name, int file) {
+int follow(const Context& context, const std::string& name, int file,
+           const std::function<void(std::string_view)>& show) {
   std::array<char, 1 << 16> part{};
   while (true) {
     const bool running = is_running(context, name);  // asked first: what it wrote last is then still read
     ssize_t got = 0;
     while ((got = ::read(file, part.data(), part.size())) > 0)
-      context.print(std::string_view(part.data(), static_cast<std::size_t>(got)));
+      show(std::string_view(part.data(), static_cast<std::size_t>(got)));
     if (got < 0 && errno != EINTR)
       return context.fail(kExitProblem, fmt::format("cannot read the output: {}", std::strerror(errno)));
     if (!running) return kExitOk;
@@ -273,16 +277,22 @@ int show_logs(const Context& context) {
   }
   auto text = system::read_file(path, std::size_t{1} << 30);
   if (!text) return context.fail(text.error());
+  // Colours and the like are the user's own business, and nobody's else.
+  struct stat owner{};
+  const bool foreign = ::isatty(STDOUT_FILENO) != 0 && ::fstat(file.get(), &owner) == 0 && owner.st_uid != ::geteuid();
+  const auto show = [&](std::string_view part) {
+    context.print(foreign ? base::printable(part, base::Lines::kMany) : std::string(part));
+  };
   std::string_view shown = *text;
   if (lines) shown = tail_of(shown, *lines);
   if (context.json()) {
     context.print_json(base::Json::object({{"name", name}, {"path", path}, {"output", shown}}));
     return kExitOk;
   }
-  context.print(shown);
+  show(shown);
   if (!context.invocation().has("follow")) return kExitOk;
   ::lseek(file.get(), static_cast<off_t>(text->size()), SEEK_SET);
-  return follow(context, name, file.get());
+  return follow(context, name, file.get(), show);
 }
 
 }  // namespace tensor_fusion::cli

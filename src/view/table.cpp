@@ -45,19 +45,7 @@ std::size_t columns_of(std::string_view utf8) {
   return static_cast<std::size_t>(std::ranges::count_if(utf8, [](char byte) { return !continues_character(byte); }));
 }
 
-std::string printable(std::string_view text) {
-  std::string out = base::valid_utf8(text);
-  constexpr unsigned char kControlsLead = 0xc2;  // U+0080 to U+009F: controls, which some terminals obey
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(out[i]);
-    if (byte < 0x20 || byte == 0x7f) {
-      out[i] = '?';
-    } else if (byte == kControlsLead && static_cast<unsigned char>(out[i + 1]) < 0xa0) {
-      out.replace(i, 2, "?");
-    }
-  }
-  return out;
-}
+std::string printable(std::string_view text) { return base::printable(text); }
 
 void Table::add(std::vector<Cell> row) {
   row.resize(columns_.size());

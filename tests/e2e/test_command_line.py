@@ -207,6 +207,24 @@ def test_logs_keep_what_a_detached_program_prints(machine):
     assert machine.cli("logs", "night")[0] == "one\ntwo\n", "and the output outlives it"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file another user's")
+def test_logs_of_another_user_do_nothing_to_a_terminal(machine):
+    machine.hypervisor()
+    machine.cli("run", "-d", "--name", "night", "--", "printf", r"one\033[2J\ntwo\n")
+    until("it has printed", lambda: "two" in machine.cli("logs", "night")[0])
+    assert machine.cli("logs", "night")[0] == "one\x1b[2J\ntwo\n", "a file gets it as it is"
+
+    def shown():
+        terminal = Terminal(machine, "logs", "night")
+        assert terminal.end() == 0
+        return terminal.seen
+
+    assert shown() == b"one\x1b[2J\r\ntwo\r\n", "one's own may have colours"
+    for log in (machine.state / "logs").glob("*.log"):
+        os.chown(log, 65534, 65534)
+    assert shown() == b"one?[2J\r\ntwo\r\n"
+
+
 def test_logs_outlive_the_hypervisor_and_are_those_of_the_last_of_a_name(machine):
     hypervisor = machine.hypervisor()
     for word in ("first", "second"):

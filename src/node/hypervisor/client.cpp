@@ -141,9 +141,10 @@ base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
 }
 
 base::Result<Json> Client::call(const Json& request, std::uint64_t timeout_ms) {
-  if (auto sent = connection_.send(request.dump(), timeout_ms); !sent) return std::unexpected(said(sent.error()));
-  auto line = connection_.receive(timeout_ms);
-  if (!line) return std::unexpected(said(line.error()));
+  const auto sent = connection_.send(request.dump(), timeout_ms);
+  // One that lets nobody else in says why before it closes.
+  auto line = connection_.receive(sent ? timeout_ms : 0);
+  if (!line) return std::unexpected(said(sent ? line.error() : sent.error()));
   auto reply = Json::parse(*line);
   if (!reply) return base::fail(ErrorCode::kProtocol, "the hypervisor's answer is " + reply.error().message);
   if (!(*reply)["ok"].as_bool()) return std::unexpected(error_from(*reply));

@@ -1,8 +1,10 @@
 #include "node/hypervisor/hypervisor.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include <utility>
 
 #include "base/quantity.h"
+#include "base/text.h"
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/desk.h"
 #include "node/hypervisor/idleness.h"
@@ -38,6 +41,16 @@ constexpr std::uint64_t kIdleLookAfterNs = 2000 * kMs;
 constexpr std::uint64_t kDiscoverNs = 60'000 * kMs;
 constexpr std::uint64_t kPollEventsNs = 2000 * kMs;
 
+// A slice takes some ten descriptors here, and what most systems allow at first is 1024. Not all that a container may
+// allow: libraries in the provider may go through all numbers there are.
+void raise_descriptor_limit() {
+  constexpr rlim_t kEnough = 65'536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
+}
+
 void write_event(const Event& event) {
   const auto part = [](const char* label, const std::string& text) {
     return text.empty() ? std::string() : std::string(" ") + label + "=" + text;
@@ -48,7 +61,7 @@ void write_event(const Event& event) {
   std::tm utc{};
   std::array<char, 32> when{};
   if (::gmtime_r(&seconds, &utc) != nullptr) std::strftime(when.data(), when.size(), "%FT%TZ", &utc);
-  std::fprintf(stderr, "%s tensor-fusion hypervisor: %s\n", when.data(), line.c_str());
+  std::fprintf(stderr, "%s tensor-fusion hypervisor: %s\n", when.data(), base::printable(line).c_str());
 }
 
 }  // namespace
@@ -272,6 +285,7 @@ Hypervisor::Hypervisor(std::unique_ptr<State> state) : state_(std::move(state)) 
 Hypervisor::~Hypervisor() = default;
 
 base::Result<std::unique_ptr<Hypervisor>> Hypervisor::make(HypervisorOptions options) {
+  raise_descriptor_limit();
   auto directory = StateDirectory::open(options.state);
   if (!directory) return std::unexpected(directory.error());
   auto loop = system::Loop::make();

@@ -1,7 +1,10 @@
 #include "node/hypervisor/protocol.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
+#include <string_view>
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -9,7 +12,14 @@ namespace {
 using base::ErrorCode;
 using base::Json;
 
-constexpr std::size_t kLongestToken = 64;
+// Of every text that a request may hold. A longer command is cut, since it is only shown.
+struct Bound {
+  std::string_view field;
+  std::size_t bytes;
+};
+constexpr std::size_t kLongestText = 128;  // a name has 63, a quantity a few
+constexpr std::array kLongerTexts{Bound{"gpu", 4096}, Bound{"command", kLongestRequest}};
+constexpr std::array<std::string_view, 2> kNumbersOfInt{"pid", "signal"};
 
 // Exact, unlike the text shown to people.
 std::string exact(const base::Memory& memory) {
@@ -63,10 +73,27 @@ std::vector<std::string> texts_from(const Json& array) {
 
 }  // namespace
 
+base::Result<void> check_request(const Json& request) {
+  for (const auto& [field, value] : request.members()) {
+    std::size_t most = kLongestText;
+    for (const Bound& bound : kLongerTexts)
+      if (field == bound.field) most = bound.bytes;
+    if (const std::size_t size = value.as_string().size(); value.is_string() && size > most)
+      return base::fail(ErrorCode::kUsage, "`" + field.substr(0, kLongestText) + "` has " + std::to_string(size) +
+                                               " bytes, and at most " + std::to_string(most) + " are taken");
+    if (std::ranges::find(kNumbersOfInt, field) == kNumbersOfInt.end() || !value.is_number()) continue;
+    if (const std::int64_t number = value.as_int(); number < 0 || number > std::numeric_limits<int>::max())
+      return base::fail(ErrorCode::kUsage, "`" + field + "` must be from 0 to " +
+                                               std::to_string(std::numeric_limits<int>::max()) + ", not " +
+                                               value.dump());
+  }
+  return {};
+}
+
 Json to_json(const RunRequest& request) {
   Json json = Json::object({{"op", "run"}});
   if (!request.name.empty()) json.set("name", request.name);
-  json.set("command", request.command);
+  json.set("command", request.command.substr(0, kLongestCommand));
   set_amount(json, "vram", request.vram);
   set_amount(json, "compute", request.compute);
   set_amount(json, "compute_request", request.compute_request);
@@ -83,7 +110,7 @@ Json to_json(const RunRequest& request) {
 base::Result<RunRequest> run_request_from(const Json& json) {
   RunRequest request;
   request.name = json["name"].as_string();
-  request.command = json["command"].as_string().substr(0, 256);
+  request.command = json["command"].as_string().substr(0, kLongestCommand);
   if (auto ok = read_amounts(json, request); !ok) return std::unexpected(std::move(ok.error()));
   const std::int64_t gpus = json["gpus"].as_int(1);
   if (gpus < 1 || gpus > 1024) return base::fail(ErrorCode::kUsage, "the number of GPUs must be at least 1");
@@ -93,7 +120,7 @@ base::Result<RunRequest> run_request_from(const Json& json) {
   request.wait_ms = json["wait_ms"].as_uint();
   request.detach = json["detach"].as_bool();
   request.allow_unlimited = json["allow_unlimited"].as_bool();
-  request.token = json["token"].as_string().substr(0, kLongestToken);
+  request.token = json["token"].as_string();
   return request;
 }
 

@@ -18,10 +18,15 @@ inline constexpr const char* kSocketName = "hypervisor.sock";
 inline constexpr const char* kLockName = "hypervisor.lock";
 inline constexpr const char* kStateVariable = "TENSOR_FUSION_STATE";
 
+// What anybody may send is bounded before it is looked at: a request as a whole, and each text and number in it.
+inline constexpr std::size_t kLongestRequest = 64u << 10;
+inline constexpr std::size_t kLongestCommand = 256;
+base::Result<void> check_request(const base::Json& request);
+
 // One `run`. What is absent follows docs/guide/requests.md.
 struct RunRequest {
   std::string name;                              // empty: made from the command's name and the id
-  std::string command;                           // for `ps`, at most 256 bytes kept
+  std::string command;                           // for `ps`, at most kLongestCommand bytes kept
   std::optional<base::Memory> vram;              // limit per device; absent: the whole card's memory may be used
   std::optional<base::Compute> compute;          // limit per device
   std::optional<base::Compute> compute_request;  // floor per device

@@ -1,5 +1,6 @@
 #include "node/hypervisor/server.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +12,24 @@
 #include "node/hypervisor/protocol.h"
 
 namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr std::uint64_t kRestNs = 100'000'000;
+
+bool is_ours(uid_t user) { return user == 0 || user == ::geteuid(); }
+
+void refuse(int fd) {
+  const std::string line =
+      error_reply({base::ErrorCode::kNoCapacity, "the hypervisor takes no more connections of yours for now: at most " +
+                                                     std::to_string(Server::kMaxOfOneUser) +
+                                                     " of one user, and some are kept for root"})
+          .dump() +
+      "\n";
+  // Just made, it has room for this; who has gone already needs no answer.
+  static_cast<void>(::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+}  // namespace
 
 struct Server::Connection {
   system::Fd fd;
@@ -28,34 +47,75 @@ struct Server::Connection {
 Server::Server(system::Loop& loop, system::Fd listener, Handlers handlers)
     : loop_(loop), listener_(std::move(listener)), handlers_(std::move(handlers)) {
   static_cast<void>(loop_.watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_all(); }));
+  keep_spares();
 }
 
 Server::~Server() {
+  if (resting_ != 0) loop_.cancel(resting_);
   loop_.forget(listener_.get());
   for (const auto& [id, connection] : connections_) loop_.forget(connection->fd.get());
 }
 
 void Server::accept_all() {
+  bool lent = false;  // a spare's place
   while (true) {
     system::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
+    if (!fd) {
+      const int problem = errno;
+      if ((problem == EMFILE || problem == ENFILE) && !lent && !spares_.empty()) {
+        spares_.pop_back();
+        lent = true;
+        continue;
+      }
+      // Whoever waits is still there: without a rest the loop would be told of them at once, and again.
+      if (problem == EMFILE || problem == ENFILE || problem == ENOMEM || problem == ENOBUFS) rest();
+      break;
+    }
     const auto peer = system::peer_of(fd.get());
-    if (!peer || !has_room_for(peer->uid)) continue;  // closed by its owner
-    const ConnectionId id = next_++;
-    auto connection = std::make_unique<Connection>();
-    connection->fd = std::move(fd);
-    connection->peer = *peer;
-    const int number = connection->fd.get();
-    connections_[id] = std::move(connection);
-    static_cast<void>(loop_.watch(number, EPOLLIN, [this, id](std::uint32_t events) { on_event(id, events); }));
+    if (peer && has_room_for(peer->uid) && (!lent || is_ours(peer->uid))) {
+      take(std::move(fd), *peer);
+    } else {
+      refuse(fd.get());
+      fd.reset();
+      keep_spares();
+    }
+    lent = false;
   }
+  keep_spares();
+}
+
+void Server::take(system::Fd fd, const system::Peer& peer) {
+  const ConnectionId id = next_++;
+  auto connection = std::make_unique<Connection>();
+  connection->fd = std::move(fd);
+  connection->peer = peer;
+  const int number = connection->fd.get();
+  connections_[id] = std::move(connection);
+  static_cast<void>(loop_.watch(number, EPOLLIN, [this, id](std::uint32_t events) { on_event(id, events); }));
 }
 
 bool Server::has_room_for(uid_t user) const {
-  if (user == 0 || user == ::geteuid()) return connections_.size() < kMaxConnections;
+  if (is_ours(user)) return connections_.size() < kMaxConnections;
   const auto of_user =
       std::ranges::count_if(connections_, [user](const auto& entry) { return entry.second->peer.uid == user; });
   return connections_.size() < kMaxConnections - kKeptFree && static_cast<std::size_t>(of_user) < kMaxOfOneUser;
+}
+
+void Server::keep_spares() {
+  while (spares_.size() < kSpares) {
+    system::Fd spare(::fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!spare) return;
+    spares_.push_back(std::move(spare));
+  }
+}
+
+void Server::rest() {
+  if (resting_ != 0) return;
+  loop_.change(listener_.get(), 0);
+  resting_ = loop_.after(kRestNs, [this] {
+    resting_ = 0;
+    loop_.change(listener_.get(), EPOLLIN);
+  });
 }
 
 void Server::on_event(ConnectionId id, std::uint32_t events) {
@@ -93,19 +153,26 @@ void Server::answer_lines(ConnectionId id) {
   std::size_t begin = 0;
   for (std::size_t end; !connection->paused() && (end = connection->in.find('\n', begin)) != std::string::npos;
        begin = end + 1) {
+    if (end - begin > kLongestRequest) break;
     const auto request = base::Json::parse(std::string_view(connection->in).substr(begin, end - begin));
     ++connection->unanswered;
-    if (request && request->is_object()) {
-      handlers_.request(id, connection->peer, *request);
-    } else {
+    if (!request || !request->is_object()) {
       send(id,
            error_reply({base::ErrorCode::kProtocol, request ? "a request is a JSON object" : request.error().message}));
+    } else if (const auto bounded = check_request(*request); !bounded) {
+      send(id, error_reply(bounded.error()));
+    } else {
+      handlers_.request(id, connection->peer, *request);
     }
     if (!connections_.contains(id) || connection->broken) return;
   }
   connection->in.erase(0, begin);
   connection->answering = false;
-  if (connection->in.size() > system::kMaxLineBytes && !connection->paused()) connection->broken = true;
+  if (!connection->paused() && std::min(connection->in.find('\n'), connection->in.size()) > kLongestRequest) {
+    send(id, error_reply({base::ErrorCode::kProtocol,
+                          "a request of more than " + std::to_string(kLongestRequest >> 10) + " KiB is not read"}));
+    connection->broken = true;
+  }
   listen_to(*connection);
 }
 
@@ -157,6 +224,7 @@ void Server::close(ConnectionId id) {
   if (found == connections_.end()) return;
   loop_.forget(found->second->fd.get());
   connections_.erase(found);
+  keep_spares();
   if (handlers_.closed) handlers_.closed(id);
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 // The daemon's end of the local protocol: accepts, cuts lines, parses JSON, writes replies. Bounded in connections (of
 // one user too), in what one may send without an end of line and in what it may leave unread; who exceeds a bound is
-// closed. Requests of a client that has many unanswered or unread ones wait in its socket. One thread.
+// told so where it reads, and closed. Requests of a client that has many unanswered or unread ones wait in its socket.
+// Where no descriptor is left it closes others than root's and its own user's, and then rests. One thread.
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "system/loop.h"
@@ -21,6 +23,7 @@ class Server {
   static constexpr std::size_t kMaxConnections = 512;
   static constexpr std::size_t kMaxOfOneUser = 128;        // but for root and the daemon's own user
   static constexpr std::size_t kKeptFree = 32;             // of all, for these two
+  static constexpr std::size_t kSpares = 8;                // descriptors for these two when there are no others
   static constexpr std::size_t kMaxUnanswered = 16;        // requests of one connection at work at the same time
   static constexpr std::size_t kPauseUnread = 256u << 10;  // no new request is looked at above this
   static constexpr std::size_t kMaxUnread = 8u << 20;      // bytes of replies a client has not taken yet
@@ -44,7 +47,10 @@ class Server {
  private:
   struct Connection;
   void accept_all();
+  void take(system::Fd fd, const system::Peer& peer);
   bool has_room_for(uid_t user) const;
+  void keep_spares();
+  void rest();
   void on_event(ConnectionId id, std::uint32_t events);
   void read_from(ConnectionId id);
   void answer_lines(ConnectionId id);
@@ -55,6 +61,8 @@ class Server {
   system::Fd listener_;
   Handlers handlers_;
   std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
+  std::vector<system::Fd> spares_;
+  system::Loop::TimerId resting_ = 0;
   ConnectionId next_ = 1;
 };
 

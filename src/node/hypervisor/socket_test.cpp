@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "node/hypervisor/server.h"
@@ -33,6 +35,8 @@ TEST(Hypervisor, answers_nonsense_with_a_sentence_and_goes_on) {
   }
   system::LineConnection endless(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
   static_cast<void>(endless.send(std::string(3u << 20, 'x'), 2000));
+  const auto refused = endless.receive(2000);
+  EXPECT_TRUE(refused && refused->find("64 KiB") != std::string::npos) << refused.value_or("nothing");
   EXPECT_FALSE(endless.receive(2000)) << "a line without end closes its connection";
   EXPECT_TRUE(daemon.client().version());
 }
@@ -339,7 +343,11 @@ TEST(Hypervisor, leaves_connections_for_others_when_one_user_takes_all_it_can) {
   EXPECT_EQ(::read(full[0], &go, 1), 1);
   const auto is_answered = [](const std::string& socket) {
     system::LineConnection connection(*system::connect_unix(socket));
-    return connection.send(R"({"op":"version"})", 1000) && connection.receive(5000) ? 0 : 1;
+    const bool sent = connection.send(R"({"op":"version"})", 1000).has_value();
+    const auto line = connection.receive(sent ? 5000 : 0);
+    const auto reply = base::Json::parse(line.value_or("")).value_or(base::Json());
+    if (reply["ok"].as_bool()) return 0;
+    return reply["error"]["message"].as_string().find("no more connections of yours") != std::string::npos ? 1 : 2;
   };
   EXPECT_EQ(is_answered(daemon.state() + "/hypervisor.sock"), 0) << "root";
   EXPECT_EQ(as_a_stranger(daemon, kNobody - 1, is_answered), 0) << "another user";
@@ -347,6 +355,93 @@ TEST(Hypervisor, leaves_connections_for_others_when_one_user_takes_all_it_can) {
   EXPECT_EQ(::write(end[1], &go, 1), 1);
   flood.join();
   for (const int fd : {full[0], full[1], end[0], end[1]}) ::close(fd);
+}
+
+// 1 MB of a name cost the one thread 0.4 s each time it looked for the name that was meant.
+TEST(Hypervisor, refuses_fields_that_are_too_long_in_no_time) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const std::string name(60u << 10, 'x');
+  for (const std::string& line : std::vector<std::string>{
+           R"({"op":"kill","tenant":")" + name + "\"}", R"({"op":"run","name":")" + name + "\"}",
+           "{\"op\":\"" + name + "\"}", R"({"op":"run","gpu":")" + name + "\"}",
+           R"({"op":"run","vram":")" + name + "\"}", R"({"op":"started","id":"a","pid":4294967297})",
+           R"({"op":"kill","tenant":"a","signal":4294967305})"}) {
+    system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+    ASSERT_TRUE(connection.send(line, 1000));
+    const auto reply = base::Json::parse(connection.receive(5000).value()).value();
+    EXPECT_EQ(reply["error"]["code"].as_string(), "usage") << line.substr(0, 60);
+    EXPECT_LT(reply["error"]["message"].as_string().size(), 200u) << line.substr(0, 60);
+  }
+  system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+  ASSERT_TRUE(connection.send(R"({"op":"run","vram":"1Gi","command":")" + name + "\"}", 1000));
+  EXPECT_TRUE(base::Json::parse(connection.receive(5000).value()).value()["ok"].as_bool()) << "a command is cut";
+}
+
+rlimit descriptors_of(pid_t pid) {
+  rlimit limit{};
+  EXPECT_EQ(::prlimit(pid, RLIMIT_NOFILE, nullptr, &limit), 0);
+  return limit;
+}
+
+TEST(Hypervisor, takes_as_many_descriptors_as_it_may_have) {
+  rlimit ours = descriptors_of(::getpid());
+  const rlimit before = ours;
+  ours.rlim_cur = 256;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &ours), 0);
+  TestDaemon daemon;
+  EXPECT_TRUE(daemon.start());
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(descriptors_of(daemon.pid()).rlim_cur, std::min<rlim_t>(before.rlim_max, 65'536));
+}
+
+std::uint64_t cpu_ticks_of(pid_t pid) {
+  const std::string stat = system::read_file("/proc/" + std::to_string(pid) + "/stat").value_or("");
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 2, stat.size())));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  std::uint64_t user = 0, kernel = 0;
+  fields >> user >> kernel;
+  return user + kernel;
+}
+
+// Whoever waits to be taken is still there: without a rest the loop would be told so for ever.
+TEST(Hypervisor, rests_while_it_has_no_descriptor_left_and_keeps_some_for_its_own) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  std::vector<std::unique_ptr<system::LineConnection>> held;
+  const auto add_one = [&] {
+    held.push_back(
+        std::make_unique<system::LineConnection>(*system::connect_unix(daemon.state() + "/hypervisor.sock")));
+    return held.back()->send(R"({"op":"version"})", 1000) && held.back()->receive(500);
+  };
+  ASSERT_TRUE(add_one()) << "answered after all that came and went before it";
+  // The limit is about numbers: those that are free below the highest are filled.
+  const auto numbers = system::list_directory("/proc/" + std::to_string(daemon.pid()) + "/fd");
+  rlim_t highest = 0;
+  for (const std::string& number : numbers) highest = std::max<rlim_t>(highest, std::stoul(number));
+  rlimit few = descriptors_of(daemon.pid());
+  few.rlim_cur = highest + 1;
+  ASSERT_EQ(::prlimit(daemon.pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+  for (rlim_t gaps = few.rlim_cur - numbers.size(); gaps > 0; --gaps) ASSERT_TRUE(add_one());
+  if (::geteuid() == 0) {
+    const auto is_told = [](const std::string& socket) {
+      system::LineConnection connection(*system::connect_unix(socket));
+      const auto line = connection.receive(5000);
+      return line && line->find("kept for root") != std::string::npos ? 0 : 1;
+    };
+    EXPECT_EQ(as_a_stranger(daemon, kNobody, is_told), 0);
+  }
+  const std::size_t before_spares = held.size();
+  while (held.size() < before_spares + 2 * Server::kSpares && add_one()) {
+  }
+  EXPECT_GE(held.size(), before_spares + Server::kSpares / 2) << "those kept for it";
+  EXPECT_LT(held.size(), before_spares + 2 * Server::kSpares) << "none is left now";
+  const std::uint64_t before = cpu_ticks_of(daemon.pid());
+  ::usleep(500'000);
+  EXPECT_LT(cpu_ticks_of(daemon.pid()) - before, 20u) << "of 50";
+  held.erase(held.begin(), held.begin() + 3);
+  EXPECT_TRUE(held.back()->receive(5000)) << "who has waited is taken as soon as there is room";
 }
 
 }  // namespace
