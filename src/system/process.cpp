@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -95,6 +96,15 @@ std::string process_cgroup(pid_t pid) {
     if (first.empty()) first = fields[2];
   }
   return first;
+}
+
+std::string process_program(pid_t pid) {
+  constexpr std::string_view kGone = " (deleted)";
+  std::array<char, 4096> path{};
+  const ssize_t length = ::readlink(entry(pid, "exe").c_str(), path.data(), path.size());
+  std::string_view program(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  if (program.ends_with(kGone)) program.remove_suffix(kGone.size());  // replaced by a newer one
+  return std::string(program);
 }
 
 std::string process_command(pid_t pid) {

@@ -28,6 +28,7 @@ std::vector<pid_t> namespace_pids(pid_t pid);  // NSpid: outermost first; the la
 std::uint64_t namespace_inode(pid_t pid, const char* kind);  // "mnt", "pid", "user"; 0 = not readable
 std::optional<uid_t> process_user(pid_t pid);                // its effective user
 std::string process_cgroup(pid_t pid);                       // the unified (or first) cgroup path, "" = not readable
+std::string process_program(pid_t pid);                      // the file that it executes, "" = not readable
 std::string process_command(pid_t pid);  // arguments joined by spaces, else the name in brackets, bounded
 std::vector<pid_t> all_processes();
 std::string boot_id();

@@ -1,13 +1,13 @@
 // not a test by itself: needs a slice whose claim it can write; tests/e2e/test_memory.py calls it
 // Processes of one slice that falsify each other's accounts in the claim page while they allocate: how much memory do
 // they get together beyond the slice's limit, and for how long do they get more?
-//   forge_ledger CLAIM LIMIT_BYTES [--processes N] [--piece BYTES] [--seconds S] [--mode wipe|free|mute|server|honest]
+//   forge_ledger CLAIM LIMIT_BYTES [--processes N] [--piece BYTES] [--seconds S] [--mode wipe|free|mute|honest]
 // wipe: no more than that. free: the first takes all there is, gives it back whenever a reading has begun and takes it
-// again once it is published. mute: nobody's request for a reading gets through. server: all are called like a server
-// that works for many. honest: nobody forges; each takes and frees its part of a quarter of the limit, a few of them a
-// larger one, and nobody may be refused: `refused`, and the longest that one waited, `longest_ms`.
-// One JSON line: most_bytes held at a time (contexts not counted), beyond_bytes of it above the limit, grew_ms: from
-// the moment the limit was passed until nobody got any more. Exit 0 when it could attack at all.
+// again once it is published. mute: nobody's request for a reading gets through. honest: nobody forges; each takes and
+// frees its part of a quarter of the limit, a few of them a larger one, and nobody may be refused: `refused`, and the
+// longest that one waited, `longest_ms`. One JSON line: most_bytes held at a time (contexts not counted), beyond_bytes
+// of it above the limit, grew_ms: from the moment the limit was passed until nobody got any more. Exit 0 when it could
+// attack at all.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ namespace contract = tensor_fusion::contract;
 namespace {
 
 constexpr int kMostProcesses = 128;
-enum class Mode { wipe, free, mute, server, honest };
+enum class Mode { wipe, free, mute, honest };
 using Clock = std::chrono::steady_clock;
 struct Board {
   std::atomic<int> ready;
@@ -39,8 +39,7 @@ struct Board {
   std::atomic<std::uint64_t> taken, refused, longest_us;
 };
 
-[[noreturn]] void grab(Board& board, int number, std::uint64_t piece, Mode mode) {
-  if (mode == Mode::server) ::prctl(PR_SET_NAME, "nvidia-cuda-mps");
+[[noreturn]] void grab(Board& board, int number, std::uint64_t piece) {
   Driver d;
   CUcontext context = nullptr;
   if (d.library == nullptr || d.cuInit(0) != CUDA_SUCCESS || d.cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS)
@@ -143,11 +142,7 @@ int main(int argc, char** argv) {
     if (word == "--seconds") seconds = std::strtod(argv[i + 1], nullptr);
     if (word == "--mode") {
       const std::string name = argv[i + 1];
-      mode = name == "free"     ? Mode::free
-             : name == "mute"   ? Mode::mute
-             : name == "server" ? Mode::server
-             : name == "honest" ? Mode::honest
-                                : Mode::wipe;
+      mode = name == "free" ? Mode::free : name == "mute" ? Mode::mute : name == "honest" ? Mode::honest : Mode::wipe;
     }
   }
   const int file = ::open(argv[1], O_RDWR);
@@ -173,7 +168,7 @@ int main(int argc, char** argv) {
       if (mode == Mode::honest) share(board, i, processes, limit);
       if (mode == Mode::free && i == 0)
         dodge(board, processes, piece, static_cast<const contract::GrantPage*>(grant)->devices[0]);
-      grab(board, i, piece, mode);
+      grab(board, i, piece);
     });
   while (board.ready < processes + (mode == Mode::free ? 1 : 0)) {
     ::usleep(1000);

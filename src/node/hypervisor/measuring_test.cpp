@@ -84,12 +84,12 @@ TEST(Hypervisor, reads_for_a_tenant_that_asks_without_end_a_few_times_at_once_an
   EXPECT_LE(row.reading_begun.load() - before, 20 + took_ms / 20);
 }
 
-// Any process may give itself the name of a server that works for many; it is held to what it holds all the same.
-TEST(Hypervisor, counts_a_tenants_process_that_is_called_like_a_shared_server_as_the_tenants) {
+// A tenant may run what it likes; it is held to what that holds all the same.
+TEST(Hypervisor, counts_a_shared_server_in_a_slice_as_the_slices) {
   TestDaemon daemon(1);
   ASSERT_TRUE(daemon.start());
   Slice slice(daemon, request("a"));
-  Child server("nvidia-cuda-mps-server");
+  Program server("nvidia-cuda-mps-server");
   ASSERT_TRUE(slice.start(server.pid));
   daemon.world("process " + std::to_string(server.pid) + " GPU-0000 " + std::to_string(600 << 20) + " 90\n");
   EXPECT_TRUE(eventually([&] { return slice.granted().devices[0].observed_bytes.load() == 600u << 20; }));
@@ -105,6 +105,14 @@ TEST(Hypervisor, finds_processes_that_use_a_gpu_without_a_limiter) {
   RunRequest big = request("big", 20 * kTestGi, 100);
   big.gpu = "1";
   EXPECT_EQ(daemon.client().run(big).error().code, ErrorCode::kNoCapacity) << "a stranger's memory is taken";
+}
+
+TEST(Hypervisor, takes_nobody_for_a_shared_server_who_only_calls_itself_one) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Child forger("nvidia-cuda-mps-server");
+  daemon.world("process " + std::to_string(forger.pid) + " GPU-0001 4096 0\n");
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "process " + std::to_string(forger.pid)); }));
 }
 
 TEST(Hypervisor, names_a_stranger_without_waiting_for_the_next_period) {
@@ -127,7 +135,7 @@ TEST(Hypervisor, holds_a_shared_servers_memory_against_no_single_tenant) {
   TestProcess of_a(a.reply.slice_directory, 100 << 20), of_b(b.reply.slice_directory, 200 << 20);
   ASSERT_TRUE(a.start(of_a.pid()));
   ASSERT_TRUE(b.start(of_b.pid()));
-  Child server("nvidia-cuda-mps-server");
+  Program server("nvidia-cuda-mps-server");
   daemon.world("process " + std::to_string(server.pid) + " GPU-0000 " + std::to_string(600 << 20) + " 90\n");
   ASSERT_TRUE(eventually(
       [&] { return daemon.tenant("a")["processes"].size() == 1 && daemon.tenant("b")["processes"].size() == 1; }));
@@ -146,7 +154,7 @@ TEST(Hypervisor, takes_for_a_strangers_what_a_shared_server_holds_beyond_its_cli
   ASSERT_TRUE(b.start(of_b.pid()));
   ASSERT_TRUE(eventually(
       [&] { return daemon.tenant("a")["processes"].size() == 1 && daemon.tenant("b")["processes"].size() == 1; }));
-  Child server("nvidia-cuda-mps-server");
+  Program server("nvidia-cuda-mps-server");
   const auto holds = [&](std::uint64_t bytes) {
     daemon.world("process " + std::to_string(server.pid) + " GPU-0000 " + std::to_string(bytes) + " 90\n");
   };

@@ -8,6 +8,7 @@
 #include "base/id.h"
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/reconcile.h"
+#include "node/hypervisor/shared_server.h"
 #include "system/clock.h"
 #include "system/process.h"
 
@@ -181,7 +182,7 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
     observed_[pid][uuid] += process.memoryUsedBytes;
     const auto stat = system::process_stat(pid);
     Tenant* owner = stat ? tenants_.owner_of(pid) : nullptr;
-    // A server in a tenant is the tenant's: any process may take the name.
+    // A server in a tenant is the tenant's.
     if (!stat || (!owner && is_shared_server(*stat))) {
       shared[uuid] += process.memoryUsedBytes;
       continue;

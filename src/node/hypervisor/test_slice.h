@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
+#include <filesystem>
 #include <vector>
 
 #include "node/hypervisor/test_daemon.h"
@@ -59,6 +60,39 @@ struct Child {
     pid = -1;
   }
   pid_t pid;
+};
+
+// A program of that name which sleeps; `before` runs in it first.
+class Program {
+ public:
+  explicit Program(const std::string& name, const std::function<void()>& before = {}) {
+    const std::string file = scratch_.path(name);
+    std::filesystem::copy_file("/bin/sleep", file);
+    std::filesystem::permissions(scratch_.path(""), std::filesystem::perms::others_exec,
+                                 std::filesystem::perm_options::add);
+    int done[2];
+    if (::pipe2(done, O_CLOEXEC) != 0) std::abort();
+    pid = ::fork();
+    if (pid == 0) {
+      if (before) before();
+      ::execl(file.c_str(), "sleep", "1000", nullptr);
+      std::_Exit(1);
+    }
+    ::close(done[1]);
+    char none = 0;
+    if (::read(done[0], &none, 1) != 0) std::abort();  // it executes the file now
+    ::close(done[0]);
+  }
+  ~Program() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  pid_t pid = -1;
+
+ private:
+  system::ScratchDirectory scratch_;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -7,6 +7,7 @@
 #include "node/hypervisor/escape.h"
 #include "node/hypervisor/membership.h"
 #include "system/clock.h"
+#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -56,8 +57,7 @@ UnlimitedWatch::Ended UnlimitedWatch::end_if_escaped(const UnlimitedProcess& pro
   Tenant* tenant = process.tenant.empty() ? nullptr : tenants_.find(process.tenant);
   if (!tenant || tenant->record.mount_namespace == 0 || !tenant->record.ends_unlimited) return Ended::no;
   const auto pidfd = system::open_pidfd(process.pid);
-  const auto stat = system::process_stat(process.pid);
-  if (!pidfd || !stat || is_shared_server(*stat)) return Ended::no;
+  if (!pidfd) return Ended::no;
   const Escape escape =
       has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->pages.claim_file(), system::monotonic_ns());
   if (escape != Escape::yes) return escape == Escape::later ? Ended::later : Ended::no;

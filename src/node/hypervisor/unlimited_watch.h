@@ -10,7 +10,7 @@
 
 #include "node/hypervisor/event_ring.h"
 #include "node/hypervisor/tenant_table.h"
-#include "system/process.h"
+#include "system/loop.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -24,9 +24,6 @@ struct UnlimitedProcess {
   std::uint64_t first_seen_ns = 0;
   bool reported = false;
 };
-
-// One process that works for many: its memory is its clients'.
-inline bool is_shared_server(const system::ProcessStat& stat) { return stat.name.starts_with("nvidia-cuda-mps"); }
 
 class UnlimitedWatch {
  public:
