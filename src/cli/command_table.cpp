@@ -98,6 +98,8 @@ constexpr std::array kHypervisorOptions{
     Option{"idle-exit", '\0', kFlag, "", "end by itself when no slice has been left for a while; `run` starts it so"},
     Option{"accelerator-lib", '\0', kValue, "FILE",
            "a vendor's provider library instead of the built-in one for NVIDIA", Offer::kFiles},
+    Option{"slices-per-user", '\0', kValue, "N",
+           "the most slices that one user other than root and its own may have (64 unless said)"},
     Option{"stop", '\0', kFlag, "", "ask the running hypervisor to end; slices keep their last limits"},
 };
 

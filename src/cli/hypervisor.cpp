@@ -4,6 +4,7 @@
 
 #include "base/version.h"
 #include "cli/driver.h"
+#include "cli/request.h"
 #include "node/hypervisor/hypervisor.h"
 
 namespace tensor_fusion::cli {
@@ -32,6 +33,12 @@ int run_hypervisor(const Context& context) {
   options.accelerator_library = context.invocation().value("accelerator-lib").value_or("");
   options.idle_exit_ms = context.invocation().has("idle-exit") ? kIdleExitMs : 0;
   options.version = base::kVersion;
+  if (const auto text = context.invocation().value("slices-per-user")) {
+    constexpr unsigned kMostSlices = 4096;
+    const auto count = count_of("--slices-per-user", *text, 1, kMostSlices);
+    if (!count) return context.fail(count.error());
+    options.slices_per_user = *count;
+  }
   // One that breaks later is a health event, and tried again; one that cannot be loaded at all is a mistake.
   if (const std::string& library = options.accelerator_library; !library.empty()) {
     if (const auto sound = check_provider(library); !sound)

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -18,10 +17,10 @@
 #include "base/text.h"
 #include "cli/request.h"
 #include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/log_shelf.h"
 #include "node/hypervisor/state_directory.h"
 #include "system/clock.h"
 #include "system/fd.h"
-#include "system/file.h"
 #include "tui/top.h"
 #include "view/device.h"
 #include "view/event.h"
@@ -125,14 +124,11 @@ bool is_running(const Context& context, const std::string& name) {
 // Prints what is appended until the slice has gone and its output has been read to the end.
 int follow(const Context& context, const std::string& name, int file,
            const std::function<void(std::string_view)>& show) {
-  std::array<char, 1 << 16> part{};
   while (true) {
     const bool running = is_running(context, name);  // asked first: what it wrote last is then still read
-    ssize_t got = 0;
-    while ((got = ::read(file, part.data(), part.size())) > 0)
-      show(std::string_view(part.data(), static_cast<std::size_t>(got)));
-    if (got < 0 && errno != EINTR)
-      return context.fail(kExitProblem, fmt::format("cannot read the output: {}", std::strerror(errno)));
+    const auto more = hypervisor::read_kept(file);
+    if (!more) return context.fail(more.error());
+    show(*more);
     if (!running) return kExitOk;
     ::poll(nullptr, 0, kLogPollMs);
   }
@@ -275,7 +271,7 @@ int show_logs(const Context& context) {
                           fmt::format("no output was kept for `{}`; `run --detach` keeps it", name));
     return context.fail(system::error_of("read", path, errno));
   }
-  auto text = system::read_file(path, std::size_t{1} << 30);
+  const auto text = hypervisor::read_kept(file.get());
   if (!text) return context.fail(text.error());
   // Colours and the like are the user's own business, and nobody's else.
   struct stat owner{};
@@ -291,7 +287,6 @@ int show_logs(const Context& context) {
   }
   show(shown);
   if (!context.invocation().has("follow")) return kExitOk;
-  ::lseek(file.get(), static_cast<off_t>(text->size()), SEEK_SET);
   return follow(context, name, file.get(), show);
 }
 

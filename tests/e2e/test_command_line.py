@@ -207,6 +207,20 @@ def test_logs_keep_what_a_detached_program_prints(machine):
     assert machine.cli("logs", "night")[0] == "one\ntwo\n", "and the output outlives it"
 
 
+def test_logs_keep_the_newest_part_of_an_endless_output(machine):
+    """The state directory is a file system in memory, for all users of the machine."""
+    machine.hypervisor()
+    machine.cli("run", "-d", "--name", "night", "--", "sh", "-c", "seq 5000000; echo done; exec sleep 600")
+    log, = (machine.state / "logs").glob("*.log")
+    until("it has printed", lambda: b"done" in log.read_bytes()[-10:])
+    until("its front is cut", lambda: log.stat().st_blocks * 512 < 10 * MIB)
+    lines = machine.cli("logs", "night")[0].splitlines()
+    assert lines[-1] == "done" and lines[:-1] == [str(5000001 - n) for n in range(len(lines) - 1, 0, -1)]
+    assert 7 * MIB < len("\n".join(lines)) < 10 * MIB
+    assert machine.cli("logs", "night", "--tail", "2")[0] == "5000000\ndone\n"
+    machine.cli("kill", "night")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file another user's")
 def test_logs_of_another_user_do_nothing_to_a_terminal(machine):
     machine.hypervisor()

@@ -74,7 +74,8 @@ const Desk::Row Desk::kRows[] = {
 Desk::Desk(Parts parts)
     : parts_(std::move(parts)),
       queue_({parts_.loop, parts_.state, parts_.events, parts_.devices, parts_.tenants, parts_.provider,
-              [this](ConnectionId connection, const Json& reply) { server_->send(connection, reply); }}),
+              [this](ConnectionId connection, const Json& reply) { server_->send(connection, reply); },
+              parts_.slices_per_user}),
       started_ns_(system::monotonic_ns()) {}
 
 Desk::~Desk() {

@@ -29,6 +29,7 @@ class Desk {
     device::ProviderProcess& provider;
     std::function<void()> stop;
     std::string version;
+    std::size_t slices_per_user = 0;
   };
   explicit Desk(Parts parts);
   ~Desk();

@@ -39,6 +39,8 @@ constexpr std::uint64_t kIdleScanNs = 500 * kMs;  // the share loop tells of a n
 constexpr std::uint64_t kLookAfterNs = 1000 * kMs;
 constexpr std::uint64_t kIdleLookAfterNs = 2000 * kMs;
 constexpr std::uint64_t kDiscoverNs = 60'000 * kMs;
+constexpr std::uint64_t kPruneNs = 1000 * kMs;
+constexpr std::uint64_t kPruneIdleNs = 30'000 * kMs;
 constexpr std::uint64_t kPollEventsNs = 2000 * kMs;
 
 // A slice takes some ten descriptors here, and what most systems allow at first is 1024. Not all that a container may
@@ -79,7 +81,7 @@ struct Hypervisor::State {
              .log = [this](const std::string& level, const std::string& message) { on_provider_log(level, message); }}),
         meter(*loop, provider, devices, tenants, share, events),
         desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
-              options.version}),
+              options.version, options.slices_per_user}),
         idleness(options.idle_exit_ms * kMs) {
     meter.keep_overheads(directory.path() + "/overheads");
     tenants.set_hooks({.rang = [this] { settle_all(); },
@@ -227,6 +229,16 @@ struct Hypervisor::State {
     loop->stop();
   }
 
+  // Often only while somebody may be printing.
+  void prune_logs() {
+    const auto all = tenants.all();
+    const bool printing = std::ranges::any_of(all, [](const Tenant* tenant) { return tenant->record.request.detach; });
+    const std::uint64_t now = system::monotonic_ns();
+    if (now - pruned_ns < (printing ? kPruneNs / 2 : kPruneIdleNs)) return;
+    pruned_ns = now;
+    directory.prune_logs();
+  }
+
   base::Result<void> prepare() {
     const unsigned mode = ::geteuid() == 0 ? 0666 : 0600;
     auto listener = system::listen_unix(directory.socket(), mode);
@@ -236,7 +248,7 @@ struct Hypervisor::State {
     // Tenants first: their shares go on before anything new is heard.
     tenants.restore();
     directory.prune_logs();
-    loop->every(kDiscoverNs, [this] { directory.prune_logs(); });
+    loop->every(kPruneNs, [this] { prune_logs(); });
     server = std::make_unique<Server>(
         *loop, *std::move(listener),
         Server::Handlers{
@@ -277,6 +289,7 @@ struct Hypervisor::State {
   std::optional<system::FileIdentity> socket;
   Idleness idleness;
   std::uint64_t measured_ns = 0;
+  std::uint64_t pruned_ns = 0;
   std::set<std::string> over_limit;  // ids of slices that were far above their memory limit at the last look
   bool events_supported = true;
 };

@@ -12,11 +12,12 @@
 namespace tensor_fusion::node::hypervisor {
 
 struct HypervisorOptions {
-  std::string state;                // as state_directory() resolves it
-  std::string accelerator_library;  // a provider library; empty: the built-in NVIDIA provider
-  std::uint64_t idle_exit_ms = 0;   // leave after so long without tenants and connections; 0: never
-  bool handle_signals = true;       // SIGTERM and SIGINT end it
-  bool log_events = true;           // one line each, on stderr
+  std::string state;                 // as state_directory() resolves it
+  std::string accelerator_library;   // a provider library; empty: the built-in NVIDIA provider
+  std::uint64_t idle_exit_ms = 0;    // leave after so long without tenants and connections; 0: never
+  std::size_t slices_per_user = 64;  // of each user but root and the daemon's own
+  bool handle_signals = true;        // SIGTERM and SIGINT end it
+  bool log_events = true;            // one line each, on stderr
   std::string version = "0.1.0";
   device::ProviderDeadlines deadlines;
   std::uint64_t measure_ms = 1000;       // with processes on a GPU

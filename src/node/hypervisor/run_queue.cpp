@@ -128,6 +128,14 @@ void RunQueue::retry() {
   }
 }
 
+bool RunQueue::has_all(const system::Peer& peer) const {
+  if (!is_stranger(peer)) return false;
+  const auto tenants = parts_.tenants.all();
+  const auto of_user =
+      std::ranges::count_if(tenants, [&](const Tenant* tenant) { return tenant->record.user == peer.uid; });
+  return static_cast<std::size_t>(of_user) >= parts_.slices_per_user;
+}
+
 bool RunQueue::try_run(Waiting& waiting, bool last) {
   if (!parts_.devices.known() || parts_.devices.all().empty()) {
     const bool failed = has_looked(parts_.devices, parts_.provider) || last;
@@ -137,6 +145,15 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
               "there is no GPU to share here: " +
                   (parts_.provider.trouble().empty() ? "the driver lists none" : parts_.provider.trouble())});
     return failed;
+  }
+  if (has_all(waiting.peer)) {
+    if (last)
+      refuse(waiting.connection,
+             {ErrorCode::kNoCapacity, "you have " + std::to_string(parts_.slices_per_user) +
+                                          " slices, as many as one user may have here (`tensor-fusion hypervisor "
+                                          "--slices-per-user`); end one of them" +
+                                          (waiting.request.wait_ms == 0 ? ", or --wait until one has ended" : "")});
+    return last;
   }
   const auto allocations = parts_.tenants.allocations();
   const auto places = parts_.devices.places();

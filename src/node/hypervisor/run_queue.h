@@ -1,7 +1,8 @@
 #pragma once
 // Requests for slices: each is placed at once, refused with the reasons, or waits here in the order they came until
 // something is given back. Owns those that wait and their timers; what is placed is the tenant table's. Refuses a name
-// that is taken and a second request of a stranger's connection that has not started its first. One thread.
+// that is taken, a second request of a stranger's connection that has not started its first, and more slices of one
+// stranger than the state directory is to be filled with. One thread.
 #include <functional>
 #include <list>
 #include <string>
@@ -36,6 +37,7 @@ class RunQueue {
     TenantTable& tenants;
     device::ProviderProcess& provider;
     std::function<void(ConnectionId, const base::Json&)> send;
+    std::size_t slices_per_user = 0;  // of a stranger
   };
   explicit RunQueue(Parts parts) : parts_(std::move(parts)) {}
   ~RunQueue();
@@ -54,6 +56,7 @@ class RunQueue {
     system::Loop::TimerId timer = 0;
   };
   bool try_run(Waiting& waiting, bool last);  // true: answered
+  bool has_all(const system::Peer& peer) const;
   void give(const Waiting& waiting, const pool::Placement& placement);
   void refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons = {});
 

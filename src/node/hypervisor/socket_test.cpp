@@ -357,6 +357,32 @@ TEST(Hypervisor, leaves_connections_for_others_when_one_user_takes_all_it_can) {
   for (const int fd : {full[0], full[1], end[0], end[1]}) ::close(fd);
 }
 
+// Each slice has files in the state directory, which all share.
+TEST(Hypervisor, gives_one_user_so_many_slices_and_no_more) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  daemon.options.slices_per_user = 2;
+  ASSERT_TRUE(daemon.start());
+  const auto ask_for_three = [](const std::string& socket) {
+    std::vector<Client> held;
+    for (int i = 0; i < 3; ++i) {
+      held.push_back(*Client::connect(std::filesystem::path(socket).parent_path()));
+      RunRequest one;
+      one.vram = base::Bytes{kTestGi};
+      const auto reply = held.back().run(one);
+      if (reply.has_value() != (i < 2)) return 1 + i;
+      if (!reply && (reply.error().code != base::ErrorCode::kNoCapacity ||
+                     reply.error().message.find("--slices-per-user") == std::string::npos))
+        return 9;
+    }
+    return 0;
+  };
+  EXPECT_EQ(as_a_stranger(daemon, kNobody, ask_for_three), 0);
+  EXPECT_EQ(as_a_stranger(daemon, kNobody - 1, ask_for_three), 0) << "another user";
+  std::vector<Slice> of_root;
+  for (const char* name : {"a", "b", "c"}) of_root.emplace_back(daemon, request(name));
+}
+
 // 1 MB of a name cost the one thread 0.4 s each time it looked for the name that was meant.
 TEST(Hypervisor, refuses_fields_that_are_too_long_in_no_time) {
   TestDaemon daemon;

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
 
 #include "base/id.h"
 #include "node/hypervisor/client.h"
+#include "node/hypervisor/log_shelf.h"
 #include "node/hypervisor/protocol.h"
 #include "node/hypervisor/state_path.h"
 #include "system/fd.h"
@@ -21,6 +21,9 @@ namespace {
 
 using base::ErrorCode;
 
+constexpr const char* kOwnLog = "/hypervisor.log";
+constexpr std::uint64_t kOwnLogMost = 4u << 20;
+constexpr std::uint64_t kOwnLogKept = 1u << 20;
 constexpr const char* kLogEnding = ".log";
 constexpr const char* kLastFolder = "/last";  // in logs: a folder for each user, with one link a name
 
@@ -99,6 +102,10 @@ std::optional<std::string> kept_log(const std::string& state, const std::string&
 }
 
 void StateDirectory::prune_logs() const {
+  LogShelf(logs(), {.user_files = kLogsKept}).prune([this](const std::string& id) {
+    return system::exists(record(id));
+  });
+  shorten(path_ + kOwnLog, kOwnLogMost, kOwnLogKept);
   for (const std::string& user : system::list_directory(logs() + kLastFolder)) {
     const std::string folder = logs() + kLastFolder + "/" + user;
     for (const std::string& name : system::list_directory(folder)) {
@@ -107,15 +114,6 @@ void StateDirectory::prune_logs() const {
     }
     ::rmdir(folder.c_str());  // where nothing is left in it
   }
-  std::vector<std::pair<std::int64_t, std::string>> files;
-  for (const std::string& name : system::list_directory(logs())) {
-    struct stat info{};
-    const std::string file = logs() + "/" + name;
-    if (::lstat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode)) files.emplace_back(info.st_mtim.tv_sec, file);
-  }
-  if (files.size() <= kLogsKept) return;
-  std::sort(files.begin(), files.end());
-  for (std::size_t i = 0; i + kLogsKept < files.size(); ++i) ::unlink(files[i].second.c_str());
 }
 
 base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
@@ -139,6 +137,7 @@ base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
   for (const auto& [directory, its_mode] :
        {std::pair{state.records(), 0700u}, {state.pages(), 0700u}, {state.tenants(), 0755u}, {state.logs(), 0755u}})
     if (auto made = system::make_directories(directory, its_mode); !made) return std::unexpected(made.error());
+  state.prune_logs();  // they may be what fills it
   const std::string probe = path + "/probe";
   if (auto written = system::replace_file(probe, std::string(4096, 'x'), 0600); !written)
     return std::unexpected(written.error());
