@@ -43,8 +43,11 @@ std::uint32_t Growth::processes_of(const contract::GrantPage& page, std::uint32_
   return listed_ = count;
 }
 
-bool Growth::is_listed(const contract::GrantPage& page, std::uint32_t pid) {
-  return processes_of(page, page.process_sequence.load(kAcquire), pid) != 0;
+std::optional<bool> Growth::is_listed(const contract::GrantPage& page, std::uint32_t pid) {
+  const std::uint32_t list = page.process_sequence.load(kAcquire);
+  if (processes_of(page, list, pid) != 0) return true;
+  if ((list & 1) != 0 || page.process_sequence.load(kAcquire) != list) return std::nullopt;
+  return false;
 }
 
 Growth::Verdict Growth::judge(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,

@@ -4,6 +4,7 @@
 // The ledger in the claim page is exact but may be forged by any process of the tenant; this is a moment old but cannot
 // be. One device of one process. Called under the device's ledger lock.
 #include <cstdint>
+#include <optional>
 
 #include "contract/grant.h"
 
@@ -21,7 +22,8 @@ class Growth {
   Verdict judge(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
                 std::uint64_t bytes, std::uint32_t me, std::uint32_t pid, bool fresh);
 
-  bool is_listed(const contract::GrantPage& page, std::uint32_t pid);         // among the tenant's processes
+  // Among the tenant's processes; nothing while their list changes.
+  std::optional<bool> is_listed(const contract::GrantPage& page, std::uint32_t pid);
   void before_change(const contract::GrantDevice& grant, std::uint64_t own);  // of what this process holds
   void after_change(std::uint64_t own);
 

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 
 #include "guest/limiter/core/ledger.h"
+#include "guest/limiter/core/os.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
@@ -197,6 +199,96 @@ TEST_F(GrowthTest, holds_a_ledger_whose_page_is_wiped_by_others) {
   claim->devices[0].used_bytes = 0;
   EXPECT_FALSE(ledger.reserve(device, 1));
   EXPECT_EQ(claim->devices[0].changes.load(), 1u);
+}
+
+// A hypervisor that answers each question with a step of a story.
+std::function<void()> g_answer;
+
+// A ledger of a process that asks it.
+class LateTest : public GrowthTest {
+ protected:
+  LateTest() {
+    claim->processes[0].state = contract::kSlotLive;
+    claim->processes[0].pid = 10;
+    device.grant = &grant();
+    device.grant_page = page.get();
+    device.claim = &claim->devices[0];
+    device.mine = &claim->processes[0].devices[0];
+    ledger.set_ask(
+        [](const Device&) {
+          g_answer();
+          return true;
+        },
+        10);
+    g_answer = [this] {
+      begin();
+      done(600);
+    };
+  }
+  ~LateTest() override { g_answer = nullptr; }
+  bool is_soon_called_unlisted() {
+    const std::uint64_t begin_ns = os::monotonic_ns();
+    const Room room = ledger.reserve(device, 100);
+    return !room && room.is_unlisted() && os::monotonic_ns() - begin_ns < 1'000'000'000;
+  }
+
+  std::unique_ptr<contract::ClaimPage> claim = std::make_unique<contract::ClaimPage>();
+  Ledger ledger{claim.get(), 0, 1};
+  Device device{};
+};
+
+TEST_F(LateTest, is_told_that_memory_is_out_and_not_that_it_is_nobodys) {
+  list({11});
+  const Room refused = ledger.reserve(device, 100);
+  EXPECT_TRUE(!refused && refused.is_unlisted());
+  list({10, 11});
+  EXPECT_TRUE(ledger.reserve(device, 100));
+  int asked_times = 0;
+  g_answer = [&] {
+    begin();
+    ++asked_times;
+    if (asked_times == 1) {
+      done(700, 2);                 // the other's turn
+      page->process_sequence += 1;  // and the list is being written
+    } else {
+      if (asked_times == 2) page->process_sequence += 1;
+      done(1600);
+    }
+  };
+  const Room full = ledger.reserve(device, 700);
+  EXPECT_FALSE(full);
+  EXPECT_FALSE(full.is_unlisted());
+  EXPECT_EQ(asked_times, 2);
+}
+
+TEST_F(LateTest, waits_in_vain_only_once_till_it_is_listed) {
+  list({11});
+  EXPECT_FALSE(is_soon_called_unlisted()) << "it may be listed any moment";
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(is_soon_called_unlisted());
+  list({10, 11});
+  EXPECT_TRUE(ledger.reserve(device, 100));
+  list({11});
+  EXPECT_FALSE(is_soon_called_unlisted()) << "patient again";
+}
+
+TEST_F(LateTest, waits_in_vain_only_once_for_its_slot) {
+  list({10, 11});
+  g_answer = [this] {
+    begin();
+    done(700, 2);  // always the other's turn
+  };
+  claim->processes[0].pid = 99;
+  const std::uint64_t begin_ns = os::monotonic_ns();
+  EXPECT_FALSE(ledger.reserve(device, 290));
+  const std::uint64_t first_ns = os::monotonic_ns() - begin_ns;
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(ledger.reserve(device, 290));
+  EXPECT_LT(os::monotonic_ns() - begin_ns - first_ns, first_ns);
+  claim->processes[0].pid = 10;
+  g_answer = [this] {
+    begin();
+    done(600, 1);
+  };
+  EXPECT_TRUE(ledger.reserve(device, 290));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "guest/limiter/core/ledger.h"
 
+#include <optional>
+
 #include "guest/limiter/core/fault.h"
 #include "guest/limiter/core/log.h"
 #include "guest/limiter/core/os.h"
@@ -127,15 +129,16 @@ std::uint64_t Ledger::sum(std::uint32_t device) const {
   return total;
 }
 
-bool Ledger::reserve(const Device& device, std::uint64_t bytes) {
+Room Ledger::reserve(const Device& device, std::uint64_t bytes) {
   const Growth::Verdict verdict = try_reserve(device, bytes, {.believe = ask_ == nullptr});
-  if (__builtin_expect(verdict != Growth::Verdict::unsure, 1)) return verdict == Growth::Verdict::fits;
+  if (__builtin_expect(verdict != Growth::Verdict::unsure, 1))
+    return verdict == Growth::Verdict::fits ? Room::fits : Room::full;
   return ask_and_reserve(device, bytes);
 }
 
 // One thread asks at a time, and till it is answered the process does not grow elsewhere: what the driver shows of it
 // then lies between two figures that are soon the same. With nobody to ask the ledger decides, as always.
-bool Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
+Room Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
   Guard guard(asks_[device.index]);
   std::atomic<std::uint32_t>& asking = asking_[device.index];
   asking.store(1, kRelaxed);
@@ -143,15 +146,19 @@ bool Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
   const std::uint32_t word = 0;
   Try way{.asker = true};
   Growth::Verdict verdict;
+  bool unlisted = false;
+  std::uint64_t lost_since = 0, unlisted_since = 0;
   while ((verdict = try_reserve(device, bytes, way)) == Growth::Verdict::unsure) {
     const std::uint64_t now = os::monotonic_ns();
-    if (now >= end || has_lost_its_slot(now) || is_unlisted(device, way.fresh, now)) break;
+    unlisted = is_unlisted(device, way.fresh, now, unlisted_since);
+    if (unlisted || now >= end || has_lost_its_slot(now, lost_since)) break;
     if (way.fresh) os::futex_wait(&word, 0, kTurnPauseNs, false);  // somebody else's turn
     way.fresh = ask_(device);
     way.believe = !way.fresh;
   }
   asking.store(0, kRelaxed);
-  return verdict == Growth::Verdict::fits;
+  if (unlisted) return Room::unlisted;
+  return verdict == Growth::Verdict::fits ? Room::fits : Room::full;
 }
 
 Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, const Try& way) {
@@ -192,37 +199,42 @@ Growth::Verdict Ledger::try_reserve(const Device& device, std::uint64_t bytes, c
 
 void Ledger::count_refusal(const Device& device) { device.claim->refused.fetch_add(1, kRelaxed); }
 
-bool Ledger::has_lost_its_slot(std::uint64_t now) {
+// Whether to wait on. Who once waited in vain waits no more till what it waited for has come.
+bool Ledger::is_worth_waiting(std::atomic<bool>& in_vain, std::uint64_t now, std::uint64_t& since,
+                              std::uint64_t patience_ns) {
+  if (since == 0) since = now;
+  if (!in_vain.load(kRelaxed) && now - since < patience_ns) return true;
+  in_vain.store(true, kRelaxed);
+  return false;
+}
+
+bool Ledger::has_lost_its_slot(std::uint64_t now, std::uint64_t& since) {
   if (keep_slot()) {
-    lost_ns_.store(0, kRelaxed);
+    since = 0;
+    slot_in_vain_.store(false, kRelaxed);
     return false;
   }
-  std::uint64_t since = 0;
-  if (lost_ns_.compare_exchange_strong(since, now, kRelaxed)) return false;
-  if (since > now || now - since < kSlotPatienceNs) return false;
+  if (is_worth_waiting(slot_in_vain_, now, since, kSlotPatienceNs)) return false;
   say("another process has this one's slot of the claim page");
   return true;
 }
 
 // The hypervisor lists a process within a second of its claim, and goes on reading without it if it never does: then
-// waiting for one's part is in vain.
-bool Ledger::is_unlisted(const Device& device, bool fresh, std::uint64_t now) {
-  if (!fresh) return false;
-  bool listed = false;
+// waiting for one's part is in vain. A list that was not read since the request tells only that one is on it.
+bool Ledger::is_unlisted(const Device& device, bool fresh, std::uint64_t now, std::uint64_t& since) {
+  if (!fresh && !list_in_vain_.load(kRelaxed)) return false;
+  std::optional<bool> listed;
   {
     LedgerLock lock(*this, device.index);
     listed = growth_[device.index].is_listed(*device.grant_page, pid_);
   }
-  if (listed) {
-    unlisted_ns_.store(0, kRelaxed);
-    nobodys_.store(false, kRelaxed);
-    return false;
+  if (listed.value_or(false)) {
+    since = 0;
+    list_in_vain_.store(false, kRelaxed);
   }
-  std::uint64_t since = 0;
-  if (unlisted_ns_.compare_exchange_strong(since, now, kRelaxed) || since > now || now - since < kListedWithinNs)
-    return false;
+  if (listed.value_or(true) || !fresh) return false;
+  if (is_worth_waiting(list_in_vain_, now, since, kListedWithinNs)) return false;
   complain("the hypervisor does not count this process among its slice's; start it with tensor-fusion run");
-  nobodys_.store(true, kRelaxed);
   return true;
 }
 

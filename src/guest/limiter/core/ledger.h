@@ -21,12 +21,28 @@ inline std::uint64_t rounded(std::uint64_t bytes, std::uint64_t step = kDriverRo
   return up < bytes ? ~std::uint64_t{0} : up;
 }
 
+// The answer to a request for memory: true where there was room.
+class Room {
+ public:
+  enum Answer : std::uint8_t {
+    fits,
+    full,
+    unlisted  // the hypervisor does not count this process among the slice's, so nothing of what is left is its own
+  };
+  constexpr Room(Answer answer) : answer_(answer) {}
+  constexpr explicit operator bool() const { return answer_ == fits; }
+  constexpr bool is_unlisted() const { return answer_ == unlisted; }
+
+ private:
+  Answer answer_;
+};
+
 class Ledger {
  public:
   Ledger(contract::ClaimPage* page, std::uint32_t slot, std::uint64_t pid_namespace)
       : page_(page), slot_(slot), pid_namespace_(pid_namespace) {}
 
-  bool reserve(const Device& device, std::uint64_t bytes);  // false: it would pass the limit; nothing changed
+  Room reserve(const Device& device, std::uint64_t bytes);  // false: it would pass the limit; nothing changed
   static void count_refusal(const Device& device);          // of who turns a program away; asking alone is none
   // How reserve() has the driver's account read when the pages cannot be taken at their word. False: nobody answers.
   using Ask = bool (*)(const Device& device);
@@ -39,8 +55,6 @@ class Ledger {
 
   // Whether its slot says that it is this process's; taken again where the page was overwritten and it is nobody's.
   bool keep_slot();
-  // Whether a reservation was refused because the hypervisor does not count this process among the slice's.
-  bool is_nobodys() const { return nobodys_.load(std::memory_order_relaxed); }
   // What the page says this process holds becomes what it does hold; true when it was something else.
   bool put_right(const Device& device);
 
@@ -67,9 +81,13 @@ class Ledger {
     bool asker = false;
   };
   Growth::Verdict try_reserve(const Device& device, std::uint64_t bytes, const Try& way);
-  bool ask_and_reserve(const Device& device, std::uint64_t bytes);
-  bool has_lost_its_slot(std::uint64_t now);  // for longer than a hypervisor takes to put the page right
-  bool is_unlisted(const Device& device, bool fresh, std::uint64_t now);
+  Room ask_and_reserve(const Device& device, std::uint64_t bytes);
+  // Both for longer than a hypervisor takes over it; `since` is of the request, since when it has been so, 0: it is
+  // not.
+  bool has_lost_its_slot(std::uint64_t now, std::uint64_t& since);
+  bool is_unlisted(const Device& device, bool fresh, std::uint64_t now, std::uint64_t& since);
+  static bool is_worth_waiting(std::atomic<bool>& in_vain, std::uint64_t now, std::uint64_t& since,
+                               std::uint64_t patience_ns);
   std::uint64_t sum(std::uint32_t device) const;
   void change_held(const Device& device, std::uint64_t bytes);
   void recount();  // every device's total from the slots
@@ -86,9 +104,9 @@ class Ledger {
   std::atomic<std::uint32_t> asking_[contract::kMaxDevices] = {};  // a thread of this process waits for an answer
   Ask ask_ = nullptr;
   std::uint32_t pid_ = 0;
-  std::atomic<std::uint64_t> lost_ns_{0};      // since when its slot is not its own; 0: it is
-  std::atomic<std::uint64_t> unlisted_ns_{0};  // since when the hypervisor does not list it; 0: it does
-  std::atomic<bool> nobodys_{false};
+  // A request has waited in vain for its slot to be its own again, or to be listed, and neither has been so since.
+  std::atomic<bool> slot_in_vain_{false};
+  std::atomic<bool> list_in_vain_{false};
 };
 
 // Holds one device's totals for a scope.

@@ -16,9 +16,9 @@ bool sweep_due() {
   return swept.compare_exchange_strong(last, now, std::memory_order_relaxed);
 }
 
-[[gnu::noinline, gnu::cold]] bool reserve_when_full(Device& device, std::uint64_t bytes) {
+[[gnu::noinline, gnu::cold]] Room reserve_when_full(Device& device, std::uint64_t bytes) {
   Attachment* attached = attachment();
-  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return false;
+  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return Room::full;
   bool collected = settle_pools(*attached, &device);
   collected = settle_guesses(device) || collected;
   collected = (sweep_due() && attached->ledger.sweep()) || collected;
@@ -27,22 +27,23 @@ bool sweep_due() {
     ask_for_reading(device);
     collected = true;
   }
-  return collected && attached->ledger.reserve(device, bytes);
+  return collected ? attached->ledger.reserve(device, bytes) : Room::full;
 }
 
 }  // namespace
 
-bool try_reserve(Device& device, std::uint64_t bytes) {
-  return attachment()->ledger.reserve(device, bytes) || reserve_when_full(device, bytes);
+Room try_reserve(Device& device, std::uint64_t bytes) {
+  const Room room = attachment()->ledger.reserve(device, bytes);
+  return room || room.is_unlisted() ? room : reserve_when_full(device, bytes);
 }
 
-bool reserve(Device& device, std::uint64_t bytes) {
-  if (try_reserve(device, bytes)) return true;
-  Ledger::count_refusal(device);
-  return false;
+Room reserve(Device& device, std::uint64_t bytes) {
+  const Room room = try_reserve(device, bytes);
+  if (!room) Ledger::count_refusal(device);
+  return room;
 }
 
-CUresult no_room() { return attachment()->ledger.is_nobodys() ? refusal() : CUDA_ERROR_OUT_OF_MEMORY; }
+CUresult no_room(Room room) { return room.is_unlisted() ? refusal() : CUDA_ERROR_OUT_OF_MEMORY; }
 
 void release(Device& device, std::uint64_t bytes) { attachment()->ledger.release(device, bytes); }
 

@@ -7,16 +7,16 @@ namespace tensor_fusion::guest::limiter {
 
 // Reserves, and when the slice is full first collects what is owed to it (memory that pools have given back, contexts
 // whose cost is known by now, processes that have died). What fails counts as a refusal: the program is turned away.
-bool reserve(Device& device, std::uint64_t bytes);
-bool try_reserve(Device& device, std::uint64_t bytes);  // the same for who has another way to go: it does not count
+Room reserve(Device& device, std::uint64_t bytes);
+Room try_reserve(Device& device, std::uint64_t bytes);  // the same for who has another way to go: it does not count
 void release(Device& device, std::uint64_t bytes);
-CUresult no_room();  // what a program is told of a reservation that was refused
+CUresult no_room(Room room);  // what a program is told of a reservation that was refused
 
 // `call()` asks the driver, `holding()` describes what it gave, `undo()` gives it back.
 template <class Call, class Describe, class Undo>
 [[gnu::always_inline]] inline CUresult charged(Device& device, std::uint64_t bytes, Call call, Describe describe,
                                                Undo undo) {
-  if (!reserve(device, bytes)) return no_room();
+  if (const Room room = reserve(device, bytes); !room) return no_room(room);
   fault(FaultPoint::reserved);
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {

@@ -51,7 +51,7 @@ bool nobody_can_tell(const Device& device) {
 // Reserves what a new context costs. While that is not known it is a guess, so that nobody takes meanwhile what the
 // driver takes for it; the first to be measured sets the others free, and with nobody to measure it stays. The first
 // context of a slice smaller than the guess may have it all, a later one may not: it could cost more than is left.
-bool reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
+Room reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
   const std::uint64_t begin = os::monotonic_ns();
   for (;;) {
     const std::uint32_t settled = device.grant->settled.load(std::memory_order_acquire);
@@ -61,26 +61,25 @@ bool reserve_overhead(Device& device, std::uint64_t& bytes, bool& guessed) {
     const Ledger::View view = Ledger::view(device);
     const std::uint64_t left = view.limit - view.used;
     bytes = kUnknownOverhead;
-    if ((view.unlimited || left >= bytes) && try_reserve(device, bytes)) break;
-    if (attachment()->ledger.is_nobodys()) return false;
+    Room room = view.unlimited || left >= bytes ? try_reserve(device, bytes) : Room::full;
+    if (room) break;
     // The driver's account may leave a little less than the ledger does.
     if (view.used == 0 && left < kUnknownOverhead) {
-      for (bytes = left; bytes != 0 && !try_reserve(device, bytes); bytes -= (bytes + 15) / 16) {
-        if (attachment()->ledger.is_nobodys()) return false;
-      }
-      if (bytes != 0) break;
+      for (bytes = left; bytes != 0; bytes -= (bytes + 15) / 16)
+        if (room = try_reserve(device, bytes); room || room.is_unlisted()) break;
+      if (room) break;
     }
     // Another's guess stands in its claim a moment after it is reserved, and becomes less only if somebody measures.
     const std::uint64_t waited = os::monotonic_ns() - begin;
-    if (waited >= kGuessPatienceNs || (waited >= kGuessShownNs && !somebody_guesses(device)) ||
+    if (room.is_unlisted() || waited >= kGuessPatienceNs || (waited >= kGuessShownNs && !somebody_guesses(device)) ||
         (waited >= kAwayPatienceNs && hypervisor_away())) {
       Ledger::count_refusal(device);
-      return false;
+      return room;
     }
     os::futex_wait(&device.grant->settled, settled, kLookNs, true);
   }
   device.mine->guessed_bytes.fetch_add(bytes, std::memory_order_acq_rel);
-  return true;
+  return Room::fits;
 }
 
 // Of a guess, in the claim, which may be forged.
@@ -230,7 +229,7 @@ CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
   Guard guard(attachment()->context_mutex);
   std::uint64_t overhead = 0;
   bool guessed = false;
-  if (!reserve_overhead(*device, overhead, guessed)) return no_room();
+  if (const Room room = reserve_overhead(*device, overhead, guessed); !room) return no_room(room);
   fault(FaultPoint::reserved);
   const CUresult result = call();
   forget_current();
@@ -336,7 +335,7 @@ TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {
   if (primary != 0 && primary_active(ordinal)) return TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
   std::uint64_t overhead = 0;
   bool guessed = false;
-  if (!reserve_overhead(*device, overhead, guessed)) return no_room();
+  if (const Room room = reserve_overhead(*device, overhead, guessed); !room) return no_room(room);
   fault(FaultPoint::reserved);
   const CUresult result = TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
   if (result != CUDA_SUCCESS) {
@@ -402,7 +401,8 @@ TF_ENTRY(cuCtxSetLimit, (CUlimit limit, std::size_t value)) {
   }
   const std::uint64_t beyond = value > setting.extra ? rounded(value - setting.extra) : 0;
   const std::uint64_t more = beyond > setting.bytes ? beyond - setting.bytes : 0;
-  if (more != 0 && !reserve(*device, more)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (more != 0)
+    if (const Room room = reserve(*device, more); !room) return no_room(room);
   const CUresult result = TF_REAL(cuCtxSetLimit)(limit, value);
   if (result != CUDA_SUCCESS) {
     release(*device, more);

@@ -116,12 +116,13 @@ CUresult with_memory(Attachment& attached, CUgraphExec exec, Call call) {
     Holding holding;
     if (!allocates[index] || !attached.holdings.find(Kind::exec, key_of(exec, index), holding)) continue;
     if (holding.extra == trims) continue;  // it has run, and its memory is there unless it was trimmed since
-    if (reserve(attached.devices[index], holding.bytes)) {
+    const Room room = reserve(attached.devices[index], holding.bytes);
+    if (room) {
       reserved.bytes[index] = holding.bytes;
       continue;
     }
     for (std::uint32_t before = 0; before < index; ++before) release(attached.devices[before], reserved.bytes[before]);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return no_room(room);
   }
   fault(FaultPoint::reserved);
   const CUresult result = call();

@@ -51,7 +51,7 @@ TF_ENTRY(cuMemCreate, (CUmemGenericAllocationHandle * handle, std::size_t bytes,
                ? CUDA_ERROR_INVALID_DEVICE
                : TF_REAL(cuMemCreate)(handle, bytes, prop, flags);
   Attachment& attached = *attachment();
-  if (!reserve(*device, bytes)) return no_room();
+  if (const Room room = reserve(*device, bytes); !room) return no_room(room);
   fault(FaultPoint::reserved);
   Guard guard(attached.physical_mutex);
   const CUresult result = TF_REAL(cuMemCreate)(handle, bytes, prop, flags);

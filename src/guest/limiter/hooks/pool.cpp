@@ -92,7 +92,7 @@ CUresult allocate_plain(const Pool& pool, Device& device, CUdeviceptr* pointer, 
       [&] { TF_REAL(cuMemFree_v2)(*pointer); });
   if (!special) TF_REAL(cuCtxPopCurrent_v2)(&context);
   t_current = before;
-  return result == CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+  return result == CUDA_SUCCESS || result == refusal() ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 template <class Call>
@@ -117,7 +117,8 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
   }
   settle_pool(attached, *pool);
   std::uint64_t most = most_growth(bytes, *pool);
-  if (!attached.ledger.reserve(*pool->device, most)) {
+  Room room = attached.ledger.reserve(*pool->device, most);
+  if (!room && !room.is_unlisted()) {
     // The pool itself may hold what is asked for, freed on a stream and not yet given back: make it so, and look again.
     // Not with the pool held: what the stream waits for may be another thread that allocates.
     // Nor during another stream's capture, which a call that waits may spoil.
@@ -128,10 +129,16 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
     TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_pool(attached, *pool);
     most = most_growth(bytes, *pool);
-    if (!try_reserve(*pool->device, most)) {
+    room = try_reserve(*pool->device, most);
+    if (!room && !room.is_unlisted()) {
       pool->mutex.unlock();
       return allocate_plain(*pool, *device, pointer, bytes, stream);
     }
+  }
+  if (!room) {
+    Ledger::count_refusal(*pool->device);
+    pool->mutex.unlock();
+    return no_room(room);
   }
   const CUresult result = grow(attached, *pool, bytes, most, call);
   pool->mutex.unlock();
