@@ -30,16 +30,19 @@ bool sweep_due() {
   return collected ? attached->ledger.reserve(device, bytes) : Room::full;
 }
 
-}  // namespace
-
-Room try_reserve(Device& device, std::uint64_t bytes) {
+[[gnu::always_inline]] inline Room try_reserve_now(Device& device, std::uint64_t bytes) {
   const Room room = attachment()->ledger.reserve(device, bytes);
-  return room || room.is_unlisted() ? room : reserve_when_full(device, bytes);
+  if (__builtin_expect(static_cast<bool>(room), 1)) return room;
+  return room.is_unlisted() ? room : reserve_when_full(device, bytes);
 }
 
+}  // namespace
+
+Room try_reserve(Device& device, std::uint64_t bytes) { return try_reserve_now(device, bytes); }
+
 Room reserve(Device& device, std::uint64_t bytes) {
-  const Room room = try_reserve(device, bytes);
-  if (!room) Ledger::count_refusal(device);
+  const Room room = try_reserve_now(device, bytes);
+  if (__builtin_expect(!room, 0)) Ledger::count_refusal(device);
   return room;
 }
 
