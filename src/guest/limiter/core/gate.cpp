@@ -8,6 +8,7 @@
 #include "guest/limiter/core/lease.h"
 #include "guest/limiter/core/mutex.h"
 #include "guest/limiter/core/os.h"
+#include "guest/limiter/core/state.h"
 #include "guest/limiter/core/timeline.h"
 #include "guest/limiter/core/verdict.h"
 
@@ -15,105 +16,20 @@ namespace tensor_fusion::guest::limiter::gate {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr std::uint64_t kMostLeaseNs = 500'000;  // device time one thread may launch between two looks
 constexpr std::uint64_t kLeastLeaseNs = 50'000;
 constexpr std::uint64_t kPollEveryNs = 200'000;
-constexpr std::uint64_t kUnknownToken = 2;        // in Token::word[0]
-constexpr std::uint64_t kGraceNs = 300'000;       // pauses shorter than this are not worth a bell
-constexpr std::uint32_t kTooShortScale = 72'000;  // of estimates: a tenth more than they say
+constexpr std::uint64_t kUnknownToken = 2;   // in Token::word[0]
+constexpr std::uint64_t kGraceNs = 300'000;  // pauses shorter than this are not worth a bell
 
 std::atomic<std::uint64_t> g_looked_for_ended_ns{0};
 constexpr std::uint64_t kLookForEndedNs = 100'000'000;
 
 constinit State g_states[contract::kMaxDevices]{};
-std::atomic<std::uint32_t> g_epoch{1};
 
 State& state_of(const Device& device) { return g_states[device.index]; }
 
-std::uint64_t scaled(const Device& device, std::uint64_t estimated) {
-  const std::uint64_t scale = device.grant->estimate_scale.load(kRelaxed);
-  return scale == 0 ? estimated : (estimated * scale) >> 16;
-}
-
-void expect(State& state, const Device& device, std::uint64_t now) {
-  if (state.timeline.idle() && state.pending_ns < kMostLeaseNs * Leases::kStreams) {
-    // Only leases are open: nothing is known to run.
-    if (state.progress_ns > now) state.progress_ns = now;
-    return;
-  }
-  const std::uint64_t from = state.last_end_ns;
-  const std::uint64_t end = from + scaled(device, state.pending_ns);
-  state.progress_ns = end > now ? end : now;
-}
-
-void absorb(State& state, const Device& device, const Settled& settled, std::uint64_t now) {
-  if (settled.estimated_ns == 0) return;
-  state.pending_ns -= settled.estimated_ns < state.pending_ns ? settled.estimated_ns : state.pending_ns;
-  if (settled.last_end_ns > state.last_end_ns) state.last_end_ns = settled.last_end_ns;
-  state.bucket.settle(settled.estimated_ns, settled.late_ns, settled.slow_ns);
-  if (settled.first_ns > state.unknown_ns)
-    state.unknown_ns = settled.first_ns;
-  else if (settled.first_ns != 0)
-    state.unknown_ns -= (state.unknown_ns - settled.first_ns) / 8;
-  if (settled.measured_ns != 0)
-    device.mine->measured_ns.store(device.mine->measured_ns.load(kRelaxed) + settled.measured_ns, kRelaxed);
-  expect(state, device, now);
-}
-
-void poll(State& state, const Device& device, std::uint64_t now) {
-  state.polled_ns = now;
-  if (g_captures.any()) return;
-  Settled settled;
-  state.alone.too_short = device.grant->estimate_scale.load(kRelaxed) > kTooShortScale;
-  state.timeline.poll(now, state.alone, settled, *device.mine);
-  absorb(state, device, settled, now);
-}
-
-// Nothing is outstanding: it ended when the last marker says, whatever had been expected. A pause counts from here, and
-// must not contain the time that work waited for others.
-void over(State& state, std::uint64_t now) {
-  if (state.progress_ns < state.last_end_ns) state.progress_ns = state.last_end_ns;
-  if (state.progress_ns > now) state.progress_ns = now;
-}
-
-void tell(State& state, const Device& device) {
-  contract::ClaimProcessDevice& mine = *device.mine;
-  const std::uint64_t launched = mine.launched_ns.load(kRelaxed);
-  mine.completed_ns.store(launched > state.pending_ns ? launched - state.pending_ns : 0, kRelaxed);
-  mine.progress_ns.store(state.progress_ns, kRelaxed);
-  mine.streams.store(state.timeline.active_streams(), kRelaxed);
-  mine.blocked.store(state.waiting, kRelaxed);
-  mine.open_since_ns.store(state.timeline.open_since(), std::memory_order_release);
-}
-
-// Charges what this thread launched on its lease and gives back the rest.
-void fold(State& state, const Device& device, Lease& lease) {
-  if (lease.granted_ns == 0 || lease.device != &device) return;
-  const std::uint64_t used = lease.granted_ns - lease.left_ns;
-  if (lease.epoch == g_epoch.load(kRelaxed)) {
-    state.pending_ns -= lease.left_ns < state.pending_ns ? lease.left_ns : state.pending_ns;
-    const std::uint64_t back = scaled(device, lease.left_ns);
-    state.progress_ns -= back < state.progress_ns ? back : state.progress_ns;
-    const bool lost = lease.record != nullptr && lease.record->generation != lease.generation;
-    if (!lost && lease.record != nullptr && lease.record->leases > 0) --lease.record->leases;
-    if (lease.launches > 0) {
-      state.bucket.charge(scaled(device, used));
-      device.mine->launched_ns.fetch_add(used, kRelaxed);
-      device.mine->launches.fetch_add(lease.launches, kRelaxed);
-      if (lost) {
-        Settled settled;
-        Timeline::settle_lost(used, settled, *device.mine);
-        absorb(state, device, settled, os::monotonic_ns());
-      } else if (lease.record != nullptr) {
-        state.timeline.add(*lease.record, used, lease.mixed ? nullptr : lease.only, lease.launches);
-      }
-    }
-  }
-  lease = Lease{};
-}
-
 void fold_all(State& state, const Device& device) {
-  for (Lease& lease : my_leases().of_stream) fold(state, device, lease);
+  for (Lease& lease : my_leases().of_stream) state.fold(device, lease);
 }
 
 void fold_ended(Leases& place) {
@@ -121,11 +37,11 @@ void fold_ended(Leases& place) {
   for (State& state : g_states) {
     Guard guard(state.mutex);
     if (state.device == nullptr) continue;
-    for (Lease& lease : place.of_stream) fold(state, *state.device, lease);
+    for (Lease& lease : place.of_stream) state.fold(*state.device, lease);
     Settled settled;
     state.timeline.forget_thread(thread, settled, *state.device->mine);
-    absorb(state, *state.device, settled, os::monotonic_ns());
-    tell(state, *state.device);
+    state.absorb(*state.device, settled, os::monotonic_ns());
+    state.tell(*state.device);
   }
   for (Lease& lease : place.of_stream) lease = Lease{};
   place.thread.store(0, kRelaxed);
@@ -151,8 +67,8 @@ void fold_elsewhere(Lease& lease) {
   Device& device = *lease.device;
   State& state = state_of(device);
   Guard guard(state.mutex);
-  fold(state, device, lease);
-  tell(state, device);
+  state.fold(device, lease);
+  state.tell(device);
 }
 
 // A stretch of work begins after a pause: the hypervisor learns how long the pauses are, and of the beginning.
@@ -192,9 +108,9 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   state.mutex.lock();
   bool quiet = g_captures.any();  // another stream is in capture: no driver calls of ours till the lock is free again
   state.device = &device;
-  fold(state, device, lease);
+  state.fold(device, lease);
   StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread(), quiet);
-  if (now > state.polled_ns + kPollEveryNs) poll(state, device, now);
+  if (now > state.polled_ns + kPollEveryNs) state.poll(device, now);
   began_stretch(state, device, now);
   for (;;) {
     const std::uint32_t gate = device.grant->gate.load(std::memory_order_acquire);
@@ -208,7 +124,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
       fold_all(state, device);
     }
     if (!quiet) state.timeline.mark_all(context, this_thread(), now);
-    tell(state, device);
+    state.tell(device);
     if (Attachment* attached = attachment(); attached != nullptr) attached->ledger.keep_slot();
     state.mutex.unlock();
     if (verdict.ring && must_ring(device)) ring(g_shared.slice);
@@ -216,7 +132,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     state.mutex.lock();
     quiet = g_captures.any();
     now = os::monotonic_ns();
-    poll(state, device, now);
+    state.poll(device, now);
   }
   if (waited) {
     --state.waiting;
@@ -232,7 +148,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     if (record->unmarked_ns > 0 && (alone || record->unmarked_ns >= kMarkEveryNs)) state.timeline.mark(*record, now);
     Settled settled;
     state.timeline.open(*record, now, state.alone, settled, *device.mine);
-    absorb(state, device, settled, now);
+    state.absorb(device, settled, now);
   }
   // A quarter of what the window still has: many threads get small leases, one alone looks rarely.
   const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
@@ -272,7 +188,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   if (record != nullptr) state.pending_ns += granted;  // else no marker will ever say that it is over
   state.progress_ns = (state.progress_ns > now ? state.progress_ns : now) + scaled(device, granted);
   if (record != nullptr) record->expected_end_ns = state.progress_ns;
-  tell(state, device);
+  state.tell(device);
   const bool decided = state.alone.decided;
   state.mutex.unlock();
   if (decided && must_ring(device)) ring(g_shared.slice);
@@ -319,7 +235,7 @@ void after_launch(Token& token, CUresult result) {
   }
   if (record->generation != token.word[2] || g_captures.any()) return;
   state.timeline.mark(*record, os::monotonic_ns());
-  tell(state, device);
+  state.tell(device);
 }
 
 void graph_instantiated(Device&, CUgraphExec exec, CUgraph graph) {
@@ -350,10 +266,10 @@ void before_sync(Device& device, CUstream, bool, bool) {
     Guard guard(state.mutex);
     if (g_captures.any()) return;  // begun since
     fold_all(state, device);
-    if (state.pending_ns == 0 && state.timeline.idle()) return tell(state, device);  // of what was folded
+    if (state.pending_ns == 0 && state.timeline.idle()) return state.tell(device);  // of what was folded
     const std::uint64_t now = os::monotonic_ns();
     state.timeline.mark_all(reinterpret_cast<CUcontext>(t_current.context), this_thread(), now);
-    tell(state, device);
+    state.tell(device);
     // A tenant that usually pauses after this lets the next one come in before its own work has ended.
     ring_now = (device.grant->gate.load(kRelaxed) & contract::kGateContended) != 0 && state.gap_ns >= kGraceNs;
   }
@@ -366,9 +282,9 @@ void after_sync(Device& device, CUstream, bool, bool) {
   Guard guard(state.mutex);
   if (state.pending_ns == 0 && state.timeline.idle()) return;
   const std::uint64_t now = os::monotonic_ns();
-  poll(state, device, now);
-  if (state.timeline.idle()) over(state, now);
-  tell(state, device);
+  state.poll(device, now);
+  if (state.timeline.idle()) state.over(now);
+  state.tell(device);
 }
 
 void stream_destroyed(Device& device, CUstream stream) {
@@ -378,8 +294,8 @@ void stream_destroyed(Device& device, CUstream stream) {
   const std::uint64_t now = os::monotonic_ns();
   Settled settled;
   state.timeline.forget_stream(stream, settled, *device.mine);
-  absorb(state, device, settled, now);
-  tell(state, device);
+  state.absorb(device, settled, now);
+  state.tell(device);
 }
 
 // Whoever found none before that has made its calls once it lets go of the lock.
@@ -396,13 +312,12 @@ void context_destroyed(Device& device, CUcontext context) {
   const std::uint64_t now = os::monotonic_ns();
   Settled settled;
   state.timeline.forget_context(context, settled, *device.mine);
-  absorb(state, device, settled, now);
-  if (state.timeline.idle()) over(state, now);
-  tell(state, device);
+  state.absorb(device, settled, now);
+  if (state.timeline.idle()) state.over(now);
+  state.tell(device);
 }
 
 void forked() {
-  g_epoch.fetch_add(1, kRelaxed);
   g_captures.clear();
   // The locks came along, who held them did not.
   forget_leases();

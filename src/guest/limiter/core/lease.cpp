@@ -9,6 +9,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constinit Leases g_leases[kThreads]{};
 constinit Mutex g_leases_mutex;
+std::atomic<std::uint32_t> g_epoch{1};
 constinit thread_local std::uint32_t t_place = 0;
 
 void take_leases() {
@@ -25,6 +26,7 @@ void take_leases() {
 
 // Its lock came along with the fork, who held it did not.
 void forget_leases() {
+  g_epoch.fetch_add(1, kRelaxed);
   g_leases_mutex.reset();
   t_place = 0;
   for (Leases& place : g_leases) {

@@ -40,6 +40,7 @@ struct alignas(64) Leases {
 inline constexpr std::size_t kThreads = 256;          // with leases at a time; more ask for every launch
 extern Leases g_leases[kThreads];                     // the first is nobody's and never written
 extern Mutex g_leases_mutex;                          // taken before the lock of a device
+extern std::atomic<std::uint32_t> g_epoch;            // leases of another one were granted before a fork
 extern constinit thread_local std::uint32_t t_place;  // in g_leases; a pointer would have to be relocated at load
 
 [[gnu::always_inline]] inline Leases& my_leases() { return g_leases[t_place]; }
