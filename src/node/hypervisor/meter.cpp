@@ -188,9 +188,13 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
       continue;
     }
     const bool limited = owner && owner->live_process(pid);
-    if (!limited)
-      unlimited.push_back({pid, stat->start_ticks, uuid, system::process_command(pid), owner ? owner->record.name : "",
-                           process.memoryUsedBytes, system::monotonic_ns(), false});
+    if (!limited && !stat->dead())
+      unlimited.push_back({.pid = pid,
+                           .start_ticks = stat->start_ticks,
+                           .uuid = uuid,
+                           .command = system::process_command(pid),
+                           .tenant = owner ? owner->record.name : "",
+                           .memory_bytes = process.memoryUsedBytes});
     if (!owner) outside[uuid] += process.memoryUsedBytes;
     if (!owner) continue;
     for (std::size_t row = 0; row < owner->record.devices.size(); ++row) {

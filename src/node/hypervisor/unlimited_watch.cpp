@@ -15,47 +15,116 @@ namespace {
 constexpr std::uint64_t kUnlimitedForNs =
     800'000'000;  // a limiter has registered long before its first allocation is this old
 constexpr std::uint64_t kDecidedNs = 10'000'000'000;  // so long what it has in its memory may take to be read
+constexpr std::uint64_t kCloselyNs = 200'000'000;     // between looks at a slice whose processes do not live long
+constexpr std::uint64_t kMostUsedNs = 2 * kUnlimitedForNs;
+constexpr std::uint64_t kGivenBackIn = 32;              // times as long as it was used
+constexpr std::uint64_t kTellAgainNs = 10'000'000'000;  // of processes that follow each other
+constexpr unsigned kLooksAReading = 4;                  // into the memory of who has just come
+
+std::string account_of(const UnlimitedProcess& process) {
+  if (!process.tenant.empty()) return process.tenant;
+  const auto user = system::process_user(process.pid);
+  return user ? "/" + std::to_string(*user) : "";  // no slice has such a name
+}
 
 }  // namespace
 
 void UnlimitedWatch::saw(std::vector<UnlimitedProcess> now) {
+  const std::uint64_t now_ns = system::monotonic_ns();
+  give_back(now_ns);
+  unsigned looks = kLooksAReading;
+  std::map<std::string, std::uint64_t> used;
   for (UnlimitedProcess& process : now) {
     const auto old = std::find_if(list_.begin(), list_.end(), [&](const UnlimitedProcess& p) {
       return p.pid == process.pid && p.start_ticks == process.start_ticks && p.uuid == process.uuid;
     });
-    if (old != list_.end()) {
-      process.first_seen_ns = old->first_seen_ns;
-      process.reported = old->reported;
-    }
+    const bool is_new = old == list_.end();
+    process.seen_ns = now_ns;
+    process.first_seen_ns = is_new ? now_ns : old->first_seen_ns;
+    process.reported = !is_new && old->reported;
+    process.counts = !is_new && old->counts;
     if (process.reported) continue;
-    const std::uint64_t since_ns = system::monotonic_ns() - process.first_seen_ns;
-    if (since_ns < kUnlimitedForNs) {
-      look_again_when_it_counts();
-      continue;
-    }
-    const Ended answer = end_if_escaped(process);
-    if (answer == Ended::later && since_ns < kDecidedNs) {
-      decide_later();
-      continue;
-    }
-    process.reported = true;
-    const bool ended = answer == Ended::yes;
-    events_.add(
-        {.kind = "unlimited",
-         .tenant = process.tenant,
-         .device = process.uuid,
-         .message = "process " + std::to_string(process.pid) + " (" + process.command +
-                    (ended ? ") used the GPU without a live limiter and was ended; run --allow-unlimited lets it"
-                           : ") uses the GPU without a live limiter")});
+    if (!process.counts && looks > 0) process.counts = process.tenant.empty() || (--looks, has_left_it_out(process));
+    if (!process.counts) continue;
+    std::uint64_t& most = used[account_of(process)];
+    most = std::max(most, is_new ? kCloselyNs : std::min(now_ns - old->seen_ns, kUnlimitedForNs));
+  }
+  for (const auto& [name, ns] : used) {
+    Account& account = accounts_[name];
+    account.used_ns = std::min(account.used_ns + ns, kMostUsedNs);
+    account.at_ns = now_ns;
   }
   list_ = std::move(now);
+  judge();
+}
+
+void UnlimitedWatch::give_back(std::uint64_t now_ns) {
+  for (auto& [name, account] : accounts_) {
+    account.used_ns -= std::min(account.used_ns, (now_ns - account.at_ns) / kGivenBackIn);
+    account.at_ns = now_ns;
+  }
+  std::erase_if(accounts_, [&](const auto& entry) {
+    return entry.second.used_ns == 0 && now_ns - entry.second.told_ns > kTellAgainNs;
+  });
+}
+
+void UnlimitedWatch::judge() {
+  const std::uint64_t now_ns = system::monotonic_ns();
+  bool undecided = false;
+  for (UnlimitedProcess& process : list_)
+    if (!process.reported && !judge(process, now_ns)) undecided = true;
+  if (undecided) decide_later();
+  // Who comes next is to be seen before it has gone.
+  for (const auto& [name, account] : accounts_)
+    if (account.used_ns >= kUnlimitedForNs / 2 && may_be_ended(name)) return look_again_in(kCloselyNs);
+}
+
+// False: what it has in its memory is not known yet.
+bool UnlimitedWatch::judge(UnlimitedProcess& process, std::uint64_t now_ns) {
+  const std::uint64_t since_ns = now_ns - process.first_seen_ns;
+  const auto account = process.counts ? accounts_.find(account_of(process)) : accounts_.end();
+  const bool together = account != accounts_.end() && account->second.used_ns >= kUnlimitedForNs;
+  if (since_ns < kUnlimitedForNs && !together) {
+    // Not at the next period: on an idle machine that is as long again as it took to see it.
+    look_again_in(kUnlimitedForNs);
+    return true;
+  }
+  const Ended answer = end_if_escaped(process);
+  if (answer == Ended::later && since_ns < kDecidedNs) return false;
+  process.reported = true;
+  if (since_ns < kUnlimitedForNs) {
+    if (account->second.told_ns != 0 && now_ns - account->second.told_ns < kTellAgainNs) return true;
+    account->second.told_ns = now_ns;
+  }
+  tell(process, answer == Ended::yes);
+  return true;
+}
+
+void UnlimitedWatch::tell(const UnlimitedProcess& process, bool ended) {
+  events_.add({.kind = "unlimited",
+               .tenant = process.tenant,
+               .device = process.uuid,
+               .message = "process " + std::to_string(process.pid) + " (" + process.command +
+                          (ended ? ") used the GPU without a live limiter and was ended; run --allow-unlimited lets it"
+                                 : ") uses the GPU without a live limiter")});
+}
+
+bool UnlimitedWatch::has_left_it_out(const UnlimitedProcess& process) const {
+  Tenant* tenant = tenants_.find(process.tenant);
+  return tenant && has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->pages.claim_file(),
+                               system::monotonic_ns()) == Escape::yes;
 }
 
 // A slice that holds all its processes is one with a view of its own; elsewhere a program may take the limiter off
 // without meaning to, and is only watched.
+bool UnlimitedWatch::may_be_ended(const std::string& name) const {
+  const Tenant* tenant = name.empty() ? nullptr : tenants_.find(name);
+  return tenant && tenant->record.mount_namespace != 0 && tenant->record.ends_unlimited;
+}
+
 UnlimitedWatch::Ended UnlimitedWatch::end_if_escaped(const UnlimitedProcess& process) {
-  Tenant* tenant = process.tenant.empty() ? nullptr : tenants_.find(process.tenant);
-  if (!tenant || tenant->record.mount_namespace == 0 || !tenant->record.ends_unlimited) return Ended::no;
+  if (!may_be_ended(process.tenant)) return Ended::no;
+  Tenant* tenant = tenants_.find(process.tenant);
   const auto pidfd = system::open_pidfd(process.pid);
   if (!pidfd) return Ended::no;
   const Escape escape =
@@ -75,16 +144,17 @@ void UnlimitedWatch::decide_later() {
   decide_again_ = true;
   loop_.after(MapReader::kPeriodNs, [this] {
     decide_again_ = false;
-    saw(list_);
+    judge();
   });
 }
 
-// Not at the next period: on an idle machine that is as long again as it took to see it.
-void UnlimitedWatch::look_again_when_it_counts() {
-  if (look_again_) return;
-  look_again_ = true;
-  loop_.after(kUnlimitedForNs, [this] {
-    look_again_ = false;
+void UnlimitedWatch::look_again_in(std::uint64_t delay_ns) {
+  const std::uint64_t at_ns = system::monotonic_ns() + delay_ns;
+  if (look_at_ns_ != 0 && look_at_ns_ <= at_ns) return;
+  if (look_at_ns_ != 0) loop_.cancel(look_);
+  look_at_ns_ = at_ns;
+  look_ = loop_.after(delay_ns, [this] {
+    look_at_ns_ = 0;
     read_();
   });
 }

@@ -1,10 +1,13 @@
 #pragma once
 // The processes that use a GPU without a live claim. One that stays so is told once, and ended where its slice has a
-// view of its own and it has left the limiter out. Owns their list; refuses nobody a moment to register. One thread.
+// view of its own and it has left the limiter out. Short ones that follow each other count together: those of a slice
+// which have left the limiter out, and those of a user outside of slices. Owns their list; refuses nobody a moment to
+// register. One thread.
 #include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,8 @@ struct UnlimitedProcess {
   std::string tenant;  // it belongs to, empty: none
   std::uint64_t memory_bytes = 0;
   std::uint64_t first_seen_ns = 0;
+  std::uint64_t seen_ns = 0;  // last
+  bool counts = false;        // together with those before it
   bool reported = false;
 };
 
@@ -36,16 +41,30 @@ class UnlimitedWatch {
 
  private:
   enum class Ended : std::uint8_t { yes, no, later };
-  void look_again_when_it_counts();
+  // What short processes have used up together, of the time that one may be without a limiter. Given back slowly.
+  struct Account {
+    std::uint64_t used_ns = 0;
+    std::uint64_t at_ns = 0;
+    std::uint64_t told_ns = 0;
+  };
+  void judge();
+  bool judge(UnlimitedProcess& process, std::uint64_t now_ns);
+  void look_again_in(std::uint64_t delay_ns);
   void decide_later();
+  void give_back(std::uint64_t now_ns);
+  bool has_left_it_out(const UnlimitedProcess& process) const;
+  bool may_be_ended(const std::string& tenant) const;
   Ended end_if_escaped(const UnlimitedProcess& process);
+  void tell(const UnlimitedProcess& process, bool ended);
 
   system::Loop& loop_;
   TenantTable& tenants_;
   EventRing& events_;
   std::function<void()> read_;
   std::vector<UnlimitedProcess> list_;
-  bool look_again_ = false;
+  std::map<std::string, Account> accounts_;
+  std::uint64_t look_at_ns_ = 0;  // the next time of its own; 0: none
+  system::Loop::TimerId look_ = 0;
   bool decide_again_ = false;
 };
 

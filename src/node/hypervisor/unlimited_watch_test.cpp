@@ -1,0 +1,110 @@
+// Processes that use a GPU without a limiter, and none of them for long.
+#include "node/hypervisor/unlimited_watch.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "node/hypervisor/test_slice.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr int kLinkMs = 300;
+
+// One after the other, each for a time in which nobody is told of yet, in a mount namespace of their own or not.
+class Chain {
+ public:
+  explicit Chain(bool has_view, const std::function<void()>& body = {}) {
+    int out[2], begin[2];
+    if (::pipe(out) != 0 || ::pipe(begin) != 0) std::abort();
+    pid = ::fork();
+    if (pid == 0) {
+      char go = has_view && ::unshare(CLONE_NEWNS) != 0 ? 'n' : 'y';
+      if (::write(out[1], &go, 1) != 1 || ::read(begin[0], &go, 1) != 1) std::_Exit(1);
+      for (;;) {
+        const pid_t link = ::fork();
+        if (link == 0) {
+          if (body) body();
+          const pid_t self = ::getpid();
+          if (::write(out[1], &self, sizeof self) != sizeof self) std::_Exit(1);
+          ::usleep(kLinkMs * 1000);
+          std::_Exit(0);
+        }
+        ::waitpid(link, nullptr, 0);
+      }
+    }
+    ::close(out[1]);
+    ::close(begin[0]);
+    out_ = out[0];
+    begin_ = begin[1];
+    char answer = 'n';
+    can_be = ::read(out_, &answer, 1) == 1 && answer == 'y';
+  }
+  ~Chain() {
+    if (last_ > 0) ::kill(last_, SIGKILL);
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    ::close(out_);
+    ::close(begin_);
+  }
+  Chain(const Chain&) = delete;
+  Chain& operator=(const Chain&) = delete;
+  // Each is on the GPU while it lives, until `done` or after so many.
+  int run(TestDaemon& daemon, int most, const std::function<bool()>& done) {
+    if (::write(begin_, "g", 1) != 1) return -1;
+    int links = 0;
+    while (links < most && !done() && ::read(out_, &last_, sizeof last_) == sizeof last_) {
+      daemon.world("process " + std::to_string(last_) + " GPU-0000 4096 0\n");
+      ++links;
+    }
+    daemon.world("");
+    return links;
+  }
+  pid_t pid = -1;
+  bool can_be = false;
+
+ private:
+  int out_ = -1, begin_ = -1;
+  pid_t last_ = 0;
+};
+
+TEST(UnlimitedWatch, counts_together_what_processes_of_a_slice_do_that_follow_each_other) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Chain chain(true);
+  Slice slice(daemon, request("a"));
+  if (!chain.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(slice.start(chain.pid));
+  const auto ended = [&] { return daemon.has_event("unlimited", "was ended"); };
+  EXPECT_LE(chain.run(daemon, 30, ended), 12) << "of " << kLinkMs << " ms each";
+  EXPECT_TRUE(ended());
+  const base::Json events = daemon.client().events().value();
+  EXPECT_EQ(std::ranges::count_if(events["events"].items(),
+                                  [](const base::Json& event) { return event["kind"].as_string() == "unlimited"; }),
+            1)
+      << "and says so once in a while";
+}
+
+TEST(UnlimitedWatch, counts_together_what_processes_of_a_user_do_outside_of_slices) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Chain chain(false);
+  const auto told = [&] { return daemon.has_event("unlimited", "uses the GPU without a live limiter"); };
+  EXPECT_LE(chain.run(daemon, 30, told), 12);
+  EXPECT_TRUE(told());
+}
+
+TEST(UnlimitedWatch, counts_nobody_who_is_about_to_be_seen_to_have_its_limiter) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Chain chain(true);  // has the slice's claim in its memory, as a limiter would
+  if (!chain.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(slice.start(chain.pid));
+  EXPECT_EQ(chain.run(daemon, 12, [&] { return daemon.has_event("unlimited", ""); }), 12);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor
