@@ -19,6 +19,7 @@
 #include "cli/driver.h"
 #include "contract/grant.h"
 #include "node/hypervisor/state_path.h"
+#include "system/clock.h"
 #include "system/fd.h"
 #include "system/file.h"
 #include "system/unix_socket.h"
@@ -27,6 +28,8 @@ namespace tensor_fusion::cli {
 namespace {
 
 constexpr const char* kMachineVariable = "TENSOR_FUSION_SIM";
+constexpr std::uint64_t kReplacedNs = 2'000'000'000;
+constexpr unsigned kLookUs = 20'000;
 constexpr const char* kMachineState = "/run/tensor-fusion";  // of the hypervisor that root runs for everybody
 
 // A user without a hypervisor of their own shares the machine's when there is one.
@@ -34,7 +37,15 @@ std::string find_state(const std::optional<std::string>& chosen) {
   if (chosen) return node::hypervisor::state_directory(*chosen);
   if (environment(node::hypervisor::kStateVariable) || ::geteuid() == 0) return node::hypervisor::state_directory();
   const std::string socket = fmt::format("{}/{}", kMachineState, node::hypervisor::kSocketName);
-  if (::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket)) return kMachineState;
+  const auto answers = [&] { return ::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket); };
+  if (answers()) return kMachineState;
+  // One that is being replaced has left its slices there. Where none comes, a user has one of their own.
+  if (system::list_directory(fmt::format("{}/tenants", kMachineState)).empty())
+    return node::hypervisor::state_directory();
+  for (const std::uint64_t end = system::monotonic_ns() + kReplacedNs; system::monotonic_ns() < end;) {
+    ::usleep(kLookUs);
+    if (answers()) return kMachineState;
+  }
   return node::hypervisor::state_directory();
 }
 
@@ -127,6 +138,11 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
   if (auto outside = check_outside(); !outside) return std::unexpected(outside.error());
+  if (!may_start_one())
+    return base::fail(base::ErrorCode::kUnavailable,
+                      fmt::format("no hypervisor runs on {}, and only the directory's owner may start one there; "
+                                  "--state chooses a directory of your own",
+                                  state_));
   // A hypervisor keeps the environment it was started with: one that sees no GPU for a mistake in it would stay, and
   // answer the next attempt too.
   if (const auto driver = check_driver(); !driver)
@@ -141,6 +157,10 @@ base::Result<node::hypervisor::Client> Context::ensure_running() const {
     if (client || client.error().code != base::ErrorCode::kUnavailable) break;
   }
   return client;
+}
+
+bool Context::may_start_one() const {
+  return ::access(state_.c_str(), W_OK) == 0 || errno != EACCES || !system::exists(state_);
 }
 
 base::Result<void> Context::check_outside() const {

@@ -26,6 +26,9 @@ class Context {
   base::Result<node::hypervisor::Client> connect() const;          // starts one where slices outlived theirs
   base::Result<node::hypervisor::Client> ensure_running() const;   // starts one when there is none
 
+  bool may_start_one() const;                // the state directory is not somebody else's
+  base::Result<void> check_outside() const;  // of slices, from whose view no hypervisor is to be seen
+
   void print(std::string_view text) const;             // to stdout; ends the process quietly when nobody reads it
   void print_json(const base::Json& value) const;      // one pretty document
   int fail(int code, std::string_view message) const;  // says it on stderr (in JSON too when asked for); the code
@@ -33,7 +36,6 @@ class Context {
 
  private:
   base::Result<void> start_one() const;
-  base::Result<void> check_outside() const;  // of slices, from whose view no hypervisor is to be seen
 
   Invocation invocation_;
   std::string program_folder_;

@@ -5,6 +5,7 @@
 #include "base/version.h"
 #include "cli/driver.h"
 #include "cli/request.h"
+#include "contract/grant.h"
 #include "node/hypervisor/hypervisor.h"
 
 namespace tensor_fusion::cli {
@@ -28,6 +29,11 @@ int stop_running(const Context& context) {
 
 int run_hypervisor(const Context& context) {
   if (context.invocation().has("stop")) return stop_running(context);
+  // Its driver would be the slice's, and what it gave out would be given out already.
+  if (const auto outside = context.check_outside(); !outside) return context.fail(outside.error());
+  if (const auto slice = environment(contract::kSliceVariable))
+    return context.fail(kExitUsage,
+                        fmt::format("this is inside the slice at `{}`; start a hypervisor outside of it", *slice));
   node::hypervisor::HypervisorOptions options;
   options.state = context.state();
   options.accelerator_library = context.invocation().value("accelerator-lib").value_or("");

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/text.h"
 #include "cli/capabilities.h"
@@ -187,7 +188,13 @@ class Run {
   // Ends with kHypervisorGone when that went away before this process was on its books.
   Step<void> ask_for_slice() {
     auto client = context_.ensure_running();
-    if (!client) return stop(client.error());
+    if (!client) {
+      // Somebody else's may be about to be replaced; ours we would have started.
+      if (client.error().code != ErrorCode::kUnavailable || context_.may_start_one()) return stop(client.error());
+      if (!std::exchange(waits_for_owner_, true))
+        notice(fmt::format("waiting for a hypervisor on {}, which only its owner may start", context_.state()));
+      return gone_or(client.error());
+    }
     client_.emplace(std::move(*client));
     if (const auto greeted = client_->version(); !greeted) return gone_or(greeted.error());
     patience_.reached(system::monotonic_ns());
@@ -289,6 +296,7 @@ class Run {
   const Invocation& invocation_;
   bool allow_unlimited_;
   Patience patience_;
+  bool waits_for_owner_ = false;
   hypervisor::RunRequest request_;
   Program program_;
   std::optional<LimiterLibrary> limiter_;

@@ -291,6 +291,29 @@ def test_users_of_the_machines_hypervisor_reach_their_own_slices_and_no_others(m
     done(as_nobody, "hypervisor", "--stop", code=15)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_run_of_another_user_waits_while_the_machines_hypervisor_is_replaced(machine, folder):
+    as_nobody = another_user(machine, folder)
+    machine.processes[0].kill()
+    waiting = machine.start(*as_nobody, *machine.program("run", "--vram", "1Gi", "--", "sh", "-c", "exit 7"))
+    machine.until_logged("waiting for a hypervisor")
+    assert waiting.child.poll() is None
+    machine.hypervisor()
+    assert waiting.child.wait(30) == 7
+    machine.processes[-1].kill()
+    said = subprocess.run([*as_nobody, *machine.program("devices")], env=machine.environment, capture_output=True, text=True)
+    assert said.returncode == 18 and "only the directory's owner may start one" in said.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--no-namespace"]])
+def test_no_hypervisor_starts_inside_a_slice(machine, folder, options):
+    machine.hypervisor()
+    inside = machine.start(*machine.program("run", "--vram", "1Gi", *options, "--"),
+                           *machine.program("hypervisor", "--state", folder / "second"))
+    assert inside.child.wait(30) == 2
+    machine.until_logged("this is inside the slice")
+
+
 def test_a_shell_with_an_empty_environment_stays_in_its_slice(machine):
     machine.hypervisor()
     output, _ = machine.cli("run", "--vram", "1Gi", "--", "env", "-i", "/bin/sh", "-c",
