@@ -16,12 +16,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string_view>
 
 #include "base/text.h"
 #include "cli/limiter_library.h"
 #include "cli/slice_view.h"
 #include "contract/limiter_mark.h"
+#include "system/clock.h"
 #include "system/file.h"
 #include "system/unix_socket.h"
 
@@ -30,6 +32,15 @@ namespace {
 
 namespace fs = std::filesystem;
 using base::Json;
+
+bool eventually(const std::function<bool()>& condition) {
+  constexpr std::uint64_t kLongestNs = 20'000'000'000;
+  for (const std::uint64_t end = system::monotonic_ns() + kLongestNs; !condition();) {
+    if (system::monotonic_ns() > end) return false;
+    ::usleep(2000);
+  }
+  return true;
+}
 
 // Answers one connection at a time with a slice whose pages are plain files, and remembers what it was asked. A process
 // of its own: the tests fork, and beside a thread the child could find a lock of the allocator taken.
@@ -86,7 +97,7 @@ class FakeHypervisor {
   Json answer(const Json& request) const {
     const std::string op = request["op"].as_string();
     if (op != "version") std::ofstream(state_ / "asked", std::ios::app) << request.dump() << "\n";  // a mere greeting
-    while (op == "run" && system::exists((state_ / "full").string())) ::usleep(5000);
+    if (op == "run") eventually([&] { return !system::exists((state_ / "full").string()); });
     Json reply = Json::object({{"ok", true}});
     if (const auto refusal = system::read_file((state_ / "refusal").string()); op == "run" && refusal) {
       fs::remove(state_ / "refusal");
@@ -168,13 +179,11 @@ class RunTest : public testing::Test {
   }
 
   void await_file(const std::string& name) {
-    for (int i = 0; i < 2000 && !system::exists((folder_ / name).string()); ++i) ::usleep(5000);
-    ASSERT_TRUE(system::exists((folder_ / name).string())) << name;
+    ASSERT_TRUE(eventually([&] { return system::exists((folder_ / name).string()); })) << name;
   }
 
   void await_asked(std::string_view op, std::size_t times) {
-    for (int i = 0; i < 2000 && hypervisor_->asked(op) < times; ++i) ::usleep(5000);
-    ASSERT_GE(hypervisor_->asked(op), times) << op;
+    ASSERT_TRUE(eventually([&] { return hypervisor_->asked(op) >= times; })) << op;
   }
 
   fs::path folder_;
@@ -292,12 +301,14 @@ TEST_F(RunTest, waits_in_line_when_asked) {
 }
 
 TEST_F(RunTest, stands_in_line_with_the_next_hypervisor_however_long_it_stood_with_the_ones_before) {
-  patience_ns_ = 500'000'000;
+  patience_ns_ = 1'500'000'000;
   std::ofstream(folder_ / "state/full") << "yes";
   const pid_t child = start({"--wait", "--", "echo", "started"});
   for (std::size_t hypervisors = 1; hypervisors <= 3; ++hypervisors) {
     await_asked("run", hypervisors);
-    ::usleep(300'000);  // with each less, and with all longer than its patience
+    // With each less, and with all longer than its patience.
+    const std::uint64_t stood_ns = system::monotonic_ns() + patience_ns_ / 5 * 2;
+    ASSERT_TRUE(eventually([&] { return system::monotonic_ns() > stood_ns; }));
     hypervisor_.reset();
     hypervisor_.emplace(folder_ / "state");
   }

@@ -5,8 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-
-#include "base/text.h"
+#include <charconv>
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -17,11 +16,23 @@ constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::size_t kLongestLine = 8u << 10;  // a path and what stands before it
 
 // address permissions offset device inode path: stacked file systems show another device than stat does, so the inode
-// and the name decide.
-bool names(std::string_view line, const std::string& inode, const std::string& end) {
-  if (line.find(inode) == std::string_view::npos) return false;
-  const std::string_view path = base::trim(line);
-  return path.ends_with(end) || path.ends_with(end + " (deleted)");
+// and the name decide. The path may hold anything but an end of line, also what looks like the fields before it.
+bool names(std::string_view line, std::uint64_t inode, std::string_view name) {
+  constexpr int kFieldsBeforeInode = 4;
+  for (int field = 0; field < kFieldsBeforeInode; ++field) {
+    const std::size_t blank = line.find(' ');
+    if (blank == std::string_view::npos) return false;
+    line.remove_prefix(blank + 1);
+  }
+  std::uint64_t number = 0;
+  const auto [end, problem] = std::from_chars(line.data(), line.data() + line.size(), number);
+  if (problem != std::errc() || number != inode) return false;
+  line.remove_prefix(static_cast<std::size_t>(end - line.data()));
+  const std::size_t path = line.find_first_not_of(' ');
+  if (path == 0 || path == std::string_view::npos || line[path] != '/') return false;
+  line = line.substr(line.rfind('/') + 1);
+  constexpr std::string_view kDeleted = " (deleted)";  // what the kernel adds to one that has lost its name
+  return line == name || (line.ends_with(kDeleted) && line.substr(0, line.size() - kDeleted.size()) == name);
 }
 
 }  // namespace
@@ -59,8 +70,6 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
 }
 
 void MapReader::go_on(Look& look, std::string_view name) {
-  const std::string inode = " " + std::to_string(look.inode) + " ";
-  const std::string end = "/" + std::string(name);
   char piece[kPieceBytes];
   while (left_bytes_ != 0) {
     const ssize_t got = ::read(look.maps.get(), piece, std::min(sizeof piece, left_bytes_));
@@ -68,7 +77,7 @@ void MapReader::go_on(Look& look, std::string_view name) {
     if (got <= 0) {
       // Empty: it is ending, and its death tells the rest; or a thread of the kernel.
       const bool ending = got == 0 && look.read_bytes == 0;
-      look.answer = ending || names(look.rest, inode, end) ? Answer::yes : got < 0 ? Answer::unseen : Answer::no;
+      look.answer = ending || names(look.rest, look.inode, name) ? Answer::yes : got < 0 ? Answer::unseen : Answer::no;
       return;
     }
     const auto bytes = static_cast<std::size_t>(got);
@@ -77,7 +86,7 @@ void MapReader::go_on(Look& look, std::string_view name) {
     look.rest.append(piece, bytes);
     std::size_t begin = 0;
     for (std::size_t next; (next = look.rest.find('\n', begin)) != std::string::npos; begin = next + 1) {
-      if (!names(std::string_view(look.rest).substr(begin, next - begin), inode, end)) continue;
+      if (!names(std::string_view(look.rest).substr(begin, next - begin), look.inode, name)) continue;
       look.answer = Answer::yes;
       return;
     }

@@ -73,6 +73,29 @@ TEST_F(MapReaderTest, sees_the_page_in_memory) {
   EXPECT_EQ(ask(kStart), Answer::yes);
 }
 
+TEST_F(MapReaderTest, sees_it_when_it_has_lost_its_name) {
+  map();
+  std::filesystem::remove(folder_ + "/claim");
+  EXPECT_EQ(ask(kStart), Answer::yes);
+}
+
+// A process may map what it likes, of whatever name.
+TEST_F(MapReaderTest, believes_no_path_that_only_looks_like_it) {
+  const std::string inode = " " + std::to_string(identity_.inode) + " ";
+  for (const std::string& name : {inode + "claim", "a" + inode + "x/claim", std::string("claim/no"),
+                                  std::string("reclaim"), std::string("claim (deleted)/no")}) {
+    const std::string path = folder_ + "/of/" + name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    const system::Fd other(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_EQ(::ftruncate(other.get(), 4096), 0) << path;
+    void* page = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, other.get(), 0);
+    ASSERT_NE(page, MAP_FAILED);
+    EXPECT_EQ(MapReader().has_mapped(::getpid(), ticks_, identity_, "claim", kStart), Answer::no) << path;
+    ::munmap(page, 4096);
+    std::filesystem::remove_all(folder_ + "/of");
+  }
+}
+
 TEST_F(MapReaderTest, keeps_a_no_for_a_while_and_a_yes_for_good) {
   EXPECT_EQ(ask(kStart), Answer::no);
   map();
