@@ -50,6 +50,17 @@ std::optional<bool> Growth::is_listed(const contract::GrantPage& page, std::uint
   return false;
 }
 
+std::uint64_t Growth::surplus(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
+                              std::uint32_t pid) {
+  before_change(grant, own);
+  const std::uint64_t observed = grant.observed_bytes.load(kAcquire);
+  const std::uint32_t list = grant.reading_list.load(kAcquire);
+  if (done_ == 0 || grant.reading_mark.load(kRelaxed) != done_) return 0;
+  if (observed <= 1) return 0;  // not known, or the driver does not see this process at all
+  if (shown_.lowest != own || shown_.highest != own || processes_of(page, list, pid) != 1) return 0;
+  return own > observed ? own - observed : 0;
+}
+
 Growth::Verdict Growth::judge(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
                               std::uint64_t bytes, std::uint32_t me, std::uint32_t pid, bool fresh) {
   before_change(grant, own);

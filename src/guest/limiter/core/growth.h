@@ -22,6 +22,10 @@ class Growth {
   Verdict judge(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
                 std::uint64_t bytes, std::uint32_t me, std::uint32_t pid, bool fresh);
 
+  // What this process holds beyond all that the last reading shows for the tenant; 0 unless it is the tenant's only one
+  // and held the same all through that reading.
+  std::uint64_t surplus(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
+                        std::uint32_t pid);
   // Among the tenant's processes; nothing while their list changes.
   std::optional<bool> is_listed(const contract::GrantPage& page, std::uint32_t pid);
   void before_change(const contract::GrantDevice& grant, std::uint64_t own);  // of what this process holds

@@ -201,6 +201,33 @@ TEST_F(GrowthTest, holds_a_ledger_whose_page_is_wiped_by_others) {
   EXPECT_EQ(claim->devices[0].changes.load(), 1u);
 }
 
+TEST_F(GrowthTest, finds_what_one_alone_holds_beyond_all_that_is_shown) {
+  const auto surplus = [&] { return growth.surplus(grant(), *page, own, 10); };
+  EXPECT_EQ(surplus(), 0u) << "never read";
+  hold(600);
+  begin();
+  done(500);
+  EXPECT_EQ(surplus(), 100u);
+  list({10, 11});
+  begin();
+  done(500);
+  EXPECT_EQ(surplus(), 0u) << "the other may hold any part of it";
+  list({10});
+  begin();
+  hold(700);
+  done(500);
+  EXPECT_EQ(surplus(), 0u) << "it held less for a part of the reading";
+  begin();
+  done(1);
+  EXPECT_EQ(surplus(), 0u) << "the driver does not see it";
+  begin();
+  done(0);
+  EXPECT_EQ(surplus(), 0u) << "nobody can tell";
+  begin();
+  done(800);
+  EXPECT_EQ(surplus(), 0u);
+}
+
 // A hypervisor that answers each question with a step of a story.
 std::function<void()> g_answer;
 

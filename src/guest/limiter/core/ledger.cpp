@@ -295,6 +295,11 @@ void Ledger::release(const Device& device, std::uint64_t bytes) {
   fault(FaultPoint::ledger_done);
 }
 
+std::uint64_t Ledger::surplus(const Device& device) {
+  LedgerLock lock(*this, device.index);
+  return growth_[device.index].surplus(*device.grant, *device.grant_page, held(device).load(kRelaxed), pid_);
+}
+
 Ledger::View Ledger::view(const Device& device) {
   const contract::GrantDevice& grant = *device.grant;
   View view;

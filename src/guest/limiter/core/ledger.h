@@ -58,6 +58,9 @@ class Ledger {
   // What the page says this process holds becomes what it does hold; true when it was something else.
   bool put_right(const Device& device);
 
+  std::uint64_t holds(const Device& device) { return held(device).load(std::memory_order_relaxed); }
+  std::uint64_t surplus(const Device& device);  // see Growth
+
   // What a program may see: the limit, and what is left of it.
   struct View {
     std::uint64_t limit = 0;

@@ -89,11 +89,31 @@ CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
   return result;
 }
 
+// The end of a context may report what went wrong in it before, and is its end all the same.
+bool is_of_earlier_work(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 template <class Call>
 CUresult destroy(CUcontext context, Call call) {
   tell_gate(context);
   const CUresult result = call();
-  if (result == CUDA_SUCCESS) context_gone(context);
+  if (result == CUDA_SUCCESS || is_of_earlier_work(result)) context_gone(context);
   return result;
 }
 
@@ -113,7 +133,8 @@ CUresult leave_primary(CUdevice ordinal, bool always, Call call) {
   const auto context = reinterpret_cast<CUcontext>(primary);
   if (always && primary != 0) tell_gate(context);
   const CUresult result = call();
-  if (result == CUDA_SUCCESS && primary != 0 && (always || !primary_active(ordinal))) {
+  const bool done = result == CUDA_SUCCESS || is_of_earlier_work(result);
+  if (done && primary != 0 && (always || !primary_active(ordinal))) {
     if (!always) tell_gate(context);
     context_gone(context);
     primary = 0;
@@ -151,7 +172,7 @@ TF_ENTRY(cuCtxAttach, (CUcontext * context, unsigned flags)) {
 }
 TF_ENTRY(cuCtxDetach, (CUcontext context)) {
   const CUresult result = TF_REAL(cuCtxDetach)(context);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS && !is_of_earlier_work(result)) return result;
   bool last = true;
   if (Attachment* attached = attachment(); attached != nullptr)
     attached->holdings.update(Kind::context, word_of(context), [&](Holding& holding) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "guest/limiter/hooks/entry.h"
@@ -59,6 +60,24 @@ TEST(Context, gives_back_with_its_end_what_was_mapped_into_any_of_its_arrays) {
   EXPECT_EQ(fake.charged(), 0u);
 }
 
+TEST(Context, whose_end_reports_what_a_kernel_did_before_is_gone_all_the_same) {
+  FakeMemory& fake = FakeMemory::get();
+  fake.slice.grant().devices[0].context_overhead_bytes = 64 * kMiB;
+  static CUresult answer;
+  const auto plain = g_driver.cuCtxDestroy_v2;
+  g_driver.cuCtxDestroy_v2 = [](CUcontext) { return answer; };
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  answer = CUDA_ERROR_INVALID_CONTEXT;
+  EXPECT_EQ(cuCtxDestroy_v2(context), answer);
+  EXPECT_EQ(fake.charged(), 64 * kMiB);
+  answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(cuCtxDestroy_v2(context), answer);
+  EXPECT_EQ(fake.charged(), 0u);
+  g_driver.cuCtxDestroy_v2 = plain;
+  fake.slice.grant().devices[0].context_overhead_bytes = 0;
+}
+
 CUresult take(CUmemGenericAllocationHandle& memory, std::size_t bytes) {
   CUmemAllocationProp prop{};
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
@@ -97,6 +116,32 @@ TEST(ContextCost, is_guessed_when_the_last_reading_is_older_than_the_context) {
   ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
   EXPECT_EQ(fake.charged(), 0u);
   EXPECT_EQ(fake.slice.claim().processes[0].devices[0].guessed_bytes.load(), 0u);
+  grant.reading_done = 0;
+}
+
+TEST(ContextCost, is_no_more_than_the_driver_shows_where_what_was_learned_is_too_much) {
+  FakeMemory& fake = FakeMemory::get();
+  contract::GrantDevice& grant = fake.slice.grant().devices[0];
+  static std::atomic<std::uint64_t> shown;
+  shown = 300 * kMiB;
+  grant.context_overhead_bytes = 400 * kMiB;
+  fake.slice.start_hypervisor([](std::uint32_t) { return shown.load(); });
+  while (grant.reading_done == 0) std::this_thread::yield();
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 300 * kMiB);
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_EQ(take(memory, 600 * kMiB), CUDA_SUCCESS) << "what it does not cost is the program's";
+  ASSERT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 0u);
+  shown = 0;  // as of a process that the driver does not see
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 400 * kMiB);
+  ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 0u);
+  fake.slice.stop_hypervisor();
+  grant.context_overhead_bytes = 0;
   grant.reading_done = 0;
 }
 

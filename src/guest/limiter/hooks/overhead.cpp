@@ -75,6 +75,25 @@ void settle_new_guess(Device& device, std::uint64_t guess) {
     book_guesses(device, 0);
 }
 
+// What was learned of contexts on this device may be too much: it may come from a program that hid memory of its own in
+// it. While a process holds nothing but contexts, and is the only one of its slice, they cost no more than the driver
+// shows for the slice.
+void bound_overhead(Device& device, std::uint64_t context) {
+  Attachment& attached = *attachment();
+  std::uint64_t of_contexts = 0;
+  attached.holdings.remove_if([&](const Holding& holding) {
+    if (holding.kind == Kind::context && &attached.devices[holding.device] == &device) of_contexts += holding.bytes;
+    return false;
+  });
+  if (attached.ledger.holds(device) != of_contexts || !ask_for_reading(device)) return;
+  std::uint64_t surplus = attached.ledger.surplus(device);
+  attached.holdings.update(Kind::context, context, [&](Holding& holding) {
+    if (surplus > holding.bytes) surplus = holding.bytes;
+    holding.bytes -= surplus;
+  });
+  attached.ledger.release(device, surplus);
+}
+
 }  // namespace
 
 // The overhead of a context on this device was not known when it was made: the hypervisor reads it off the driver's own
@@ -153,6 +172,8 @@ void book_overhead(Device& device, CUcontext context, const Overhead& overhead) 
     settle_new_guess(device, overhead.bytes);
   } else if (overhead.bytes == 0) {
     ask_for_overhead(device);
+  } else {
+    bound_overhead(device, word);
   }
 }
 
