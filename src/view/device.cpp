@@ -43,6 +43,7 @@ std::vector<Device> devices_from(const Json& reply) {
     device.power_watts = number(item["power_watts"]);
     device.healthy = item["healthy"].as_bool(true);
     device.health = item["health"].as_string();
+    device.also_shared_by = item["also_shared_by"].as_string();
     device.request_share_total = static_cast<std::uint32_t>(item["request_share_total"].as_uint());
     device.limit_share_total = static_cast<std::uint32_t>(item["limit_share_total"].as_uint());
     for (const Json& name : item["tenants"].items()) device.slices.push_back(name.as_string());
@@ -71,6 +72,7 @@ Json to_json(const std::vector<Device>& devices) {
                             {"power_watts", json_of(device.power_watts)},
                             {"healthy", device.healthy},
                             {"health", device.health},
+                            {"also_shared_by", device.also_shared_by},
                             {"compute_requested_percent", device.request_share_total / 100.0},
                             {"compute_limits_percent", device.limit_share_total / 100.0},
                             {"slices", slices}}));
@@ -93,7 +95,9 @@ std::string to_table(const std::vector<Device>& devices, const Style& style) {
                {"UUID"},
                {"SLICES"}});
   for (const Device& device : devices) {
-    const std::string health = device.healthy ? "ok" : (device.health.empty() ? "lost" : device.health);
+    std::string health = device.healthy ? "ok" : (device.health.empty() ? "lost" : device.health);
+    if (!device.also_shared_by.empty()) health += ", also given out by " + device.also_shared_by;
+    const bool good = device.healthy && device.also_shared_by.empty();
     table.add({{std::to_string(device.index)},
                {device.model},
                {memory_text(device.memory_used_bytes, device.memory_bytes)},
@@ -103,7 +107,7 @@ std::string to_table(const std::vector<Device>& devices, const Style& style) {
                {text_of(device.utilization_percent, "%")},
                {text_of(device.temperature_celsius, "C")},
                {text_of(device.power_watts, "W")},
-               {health, device.healthy ? Tone::kGood : Tone::kBad},
+               {health, good ? Tone::kGood : Tone::kBad},
                {device.uuid},
                {device.slices.empty() ? "-" : base::join(device.slices, ",")}});
   }

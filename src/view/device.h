@@ -27,6 +27,7 @@ struct Device {
   std::optional<double> power_watts;
   bool healthy = true;
   std::string health;
+  std::string also_shared_by;             // another hypervisor; empty: none
   std::uint32_t request_share_total = 0;  // basis points
   std::uint32_t limit_share_total = 0;
   std::vector<std::string> slices;

@@ -27,6 +27,27 @@ std::uint64_t used_memory(const Slice& slice) {
   return total;
 }
 
+std::string trouble_of(const Device& device) {
+  std::string trouble = device.healthy ? "" : device.health.empty() ? "LOST" : printable(device.health);
+  if (device.also_shared_by.empty()) return trouble;
+  return trouble + (trouble.empty() ? "" : ", ") + "also given out by " + printable(device.also_shared_by);
+}
+
+// Behind the line where it fits, else below it: it is what has to be read.
+std::string with_trouble(std::string line, std::string_view trouble, std::size_t width) {
+  constexpr std::string_view kIndent = "        ";
+  if (trouble.empty()) return line + "\n";
+  if (width == 0 || columns_of(line) + 2 + columns_of(trouble) <= width) return fmt::format("{}  {}\n", line, trouble);
+  line += "\n";
+  for (std::size_t room = std::max(width, 2 * kIndent.size()) - kIndent.size(); !trouble.empty();) {
+    std::size_t part = trouble.size() <= room ? trouble.size() : trouble.rfind(' ', room);
+    if (part == std::string_view::npos || part == 0) part = std::min(room, trouble.size());
+    line += fmt::format("{}{}\n", kIndent, trouble.substr(0, part));
+    trouble.remove_prefix(std::min(trouble.find_first_not_of(' ', part), trouble.size()));
+  }
+  return line;
+}
+
 }  // namespace
 
 void sort_slices(SliceList& list, Order order) {
@@ -69,7 +90,7 @@ std::string device_lines(const std::vector<Device>& devices, const SliceList& sl
                      .model = printable(device.model).substr(0, kLongestModel),
                      .busy = fmt::format("{:>3.0f}%", busy),
                      .memory = memory_text(device.memory_used_bytes, device.memory_bytes),
-                     .health = device.healthy ? "" : "  " + (device.health.empty() ? "LOST" : printable(device.health)),
+                     .health = trouble_of(device),
                      .busy_part = busy / 100,
                      .memory_part = device.memory_bytes == 0 ? 0
                                                              : static_cast<double>(device.memory_used_bytes) /
@@ -89,10 +110,11 @@ std::string device_lines(const std::vector<Device>& devices, const SliceList& sl
   for (const Line& line : lines) {
     const std::string model = longest_model == 0 ? "" : fmt::format(" {:<{}} ", line.model, longest_model);
     if (bars < kLeastBarWidth) {
-      out += fmt::format("{} time {}  memory {}{}\n", line.index, line.busy, line.memory, line.health);
+      out += with_trouble(fmt::format("{} time {}  memory {}", line.index, line.busy, line.memory), line.health, width);
     } else {
-      out += fmt::format("{}{} time [{}] {}  memory [{}] {}{}\n", line.index, model, bar(line.busy_part, bars),
-                         line.busy, bar(line.memory_part, bars), line.memory, line.health);
+      out += with_trouble(fmt::format("{}{} time [{}] {}  memory [{}] {}", line.index, model, bar(line.busy_part, bars),
+                                      line.busy, bar(line.memory_part, bars), line.memory),
+                          line.health, width);
     }
   }
   return out;

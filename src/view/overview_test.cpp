@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/text.h"
 #include "view/event.h"
 #include "view/finding.h"
 
@@ -119,6 +120,26 @@ TEST(Findings, put_advice_below_what_needs_it_and_count_what_stops) {
             "1 thing would stop a slice here\n");
   EXPECT_TRUE(any_bad(findings));
   EXPECT_FALSE(to_json(findings)["ok"].as_bool(true));
+}
+
+TEST(Overview, shows_all_of_what_is_wrong_with_a_card_however_narrow_it_is_shown) {
+  Device device;
+  device.model = "H100";
+  device.memory_bytes = 80ull << 30;
+  device.healthy = false;
+  device.health = "GPU has fallen off the bus";
+  device.also_shared_by = "process 12 of user 1000";
+  for (const std::size_t width : {0u, 40u, 80u, 200u}) {
+    const std::string shown = device_lines({device}, {}, width);
+    std::string in_one_line;
+    for (const std::string_view line : base::split(shown, '\n')) {
+      EXPECT_TRUE(width == 0 || columns_of(line) <= width) << width << ": " << line;
+      in_one_line += std::string(base::trim(line)) + " ";
+    }
+    EXPECT_NE(in_one_line.find("GPU has fallen off the bus, also given out by process 12 of user 1000"),
+              std::string::npos)
+        << shown;
+  }
 }
 
 }  // namespace

@@ -32,6 +32,22 @@ def test_a_second_hypervisor_is_refused(machine):
     assert first.child.poll() is None
 
 
+def test_two_hypervisors_that_give_out_the_same_cards_say_so(machine, folder):
+    machine.hypervisor()
+    assert not any(device["also_shared_by"] for device in machine.shown("devices")["devices"])
+    elsewhere = ["--state", folder / "other"]
+    second = machine.start(*machine.program("run", *elsewhere, "--vram", "1Gi", "--name", "night", "--", "sleep", "600"))
+    machine.until_logged("another hypervisor (process")
+    until("it runs all the same", lambda: [s["state"] for s in machine.shown("ps", *elsewhere)["slices"]] == ["running"])
+    for device in machine.shown("devices", *elsewhere)["devices"]:
+        assert device["also_shared_by"] == f"process {machine.processes[0].pid} of user {os.geteuid()}"
+    assert "also given out by process" in machine.cli("devices", *elsewhere)[0]
+    assert "stop one of the two" in machine.cli("doctor", *elsewhere, code=1)[0]
+    assert any("gives out the same card" in event["message"] for event in machine.shown("events", *elsewhere)["events"])
+    second.kill()
+    machine.cli("hypervisor", *elsewhere, "--stop")
+
+
 def test_a_killed_hypervisor_returns_to_the_slices_it_had(machine):
     first = machine.hypervisor()
     tenant = machine.tenant(["load:2000", "busy"], "--vram", "2Gi", "--compute", "40%", "--name", "worker")

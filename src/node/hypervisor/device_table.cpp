@@ -78,6 +78,11 @@ std::vector<pool::PlaceDevice> DeviceTable::places() const {
   return places;
 }
 
+std::string also_shared_text(const Device& device) {
+  return "another hypervisor (" + device.also_shared_by +
+         ") gives out the same card, and neither knows what the other has promised; stop one of the two";
+}
+
 bool xid_condemns(std::uint64_t xid) {
   // Double-bit ECC, row remapping failure, NVLink, off the bus, uncontained memory error, GSP gone: no program causes
   // these.

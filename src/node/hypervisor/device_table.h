@@ -21,6 +21,7 @@ struct Device {
   std::uint64_t memory_bytes = 0;
   double tflops = 0;
   std::string trouble;                       // why nothing new is placed here; empty = healthy
+  std::string also_shared_by;                // another hypervisor that gives out this one, too; empty = none
   std::vector<std::string> files;            // device files a process needs for this one
   std::uint64_t context_overhead_bytes = 0;  // learned; 0 = not yet
   std::uint64_t outside_bytes = 0;           // used by processes of no tenant
@@ -48,6 +49,8 @@ class DeviceTable {
   std::vector<Device> devices_;
   bool known_ = false;
 };
+
+std::string also_shared_text(const Device& device);  // one sentence
 
 // Whether an Xid means that the device itself is broken, not the program that ran on it.
 bool xid_condemns(std::uint64_t xid);

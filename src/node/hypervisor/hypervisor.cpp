@@ -16,6 +16,7 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "node/hypervisor/card_watch.h"
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/desk.h"
 #include "node/hypervisor/idleness.h"
@@ -73,6 +74,7 @@ struct Hypervisor::State {
       : options(std::move(given)),
         directory(std::move(opened)),
         loop(std::move(made)),
+        cards(*loop),
         tenants(*loop, directory, events, share, devices),
         provider(
             *loop, options.accelerator_library, options.deadlines,
@@ -107,10 +109,22 @@ struct Hypervisor::State {
       const bool first = !devices.known();
       for (const DeviceChange& change : devices.update(ProviderProcess::items<ExtendedDeviceInfo>(*reply)))
         events.add({.kind = "device", .tenant = "", .device = change.uuid, .message = change.message});
+      for (Device& device : devices.all()) look_for_others(device);
       meter.recall_overheads();
       if (first) tenants.settle_shares();
       ask_for_files(0);
     });
+  }
+
+  void look_for_others(Device& device) {
+    std::string others = cards.look(device.uuid, device.node);
+    if (others == device.also_shared_by) return;
+    device.also_shared_by = std::move(others);
+    events.add({.kind = "device",
+                .tenant = "",
+                .device = device.uuid,
+                .message = device.also_shared_by.empty() ? "no other hypervisor gives it out any more"
+                                                         : also_shared_text(device)});
   }
 
   // Device files one device after another, then whoever waits for the inventory is served.
@@ -280,6 +294,7 @@ struct Hypervisor::State {
   std::unique_ptr<system::Loop> loop;
   EventRing events;
   DeviceTable devices;
+  CardWatch cards;
   ShareLoop share;
   TenantTable tenants;
   ProviderProcess provider;

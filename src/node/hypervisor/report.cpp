@@ -152,6 +152,7 @@ Json devices_json(const DeviceTable& devices, TenantTable& tenants) {
                             {"power_watts", device.power_watts},
                             {"healthy", device.trouble.empty()},
                             {"health", device.trouble.empty() ? "ok" : device.trouble},
+                            {"also_shared_by", device.also_shared_by},
                             {"request_share_total", requests},
                             {"limit_share_total", limits},
                             {"context_overhead_bytes", device.context_overhead_bytes},
@@ -180,6 +181,10 @@ Json facts_json(const StateDirectory& state, const DeviceTable& devices, TenantT
     if (!device.trouble.empty())
       facts.push(fact("device", false, device.uuid + ": " + device.trouble,
                       "nothing new is placed there; reset or replace the card, then restart the hypervisor"));
+  for (const Device& device : devices.all())
+    if (!device.also_shared_by.empty())
+      facts.push(fact("device", false, device.uuid + ": " + also_shared_text(device),
+                      "`tensor-fusion --state FOLDER hypervisor --stop` ends the one with that state directory"));
   std::uint64_t strangers = 0;
   for (const UnlimitedProcess& process : meter.unlimited()) {
     if (!process.reported) continue;

@@ -212,6 +212,8 @@ void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
       reply.notices.push_back("the memory limit is below what one context needs on " + device->model + " (" +
                               base::to_text(base::Bytes{device->context_overhead_bytes}) +
                               "); give it more with --vram, that and what it allocates");
+    if (!device->also_shared_by.empty())
+      reply.notices.push_back("GPU " + std::to_string(device->index) + ": " + also_shared_text(*device));
     reply.devices.push_back(std::move(row));
   }
   const bool keeps_log = waiting.request.detach;
