@@ -22,9 +22,13 @@ void write_line(const char* text, const char* detail) {
 
 }  // namespace
 
-void say(const char* text, const char* detail) {
+bool says_all() {
   const char* wanted = getenv(kLogVariable);
-  if (wanted != nullptr && *wanted != 0) write_line(text, detail);
+  return wanted != nullptr && *wanted != 0;
+}
+
+void say(const char* text, const char* detail) {
+  if (says_all()) write_line(text, detail);
 }
 
 void complain(const char* text, const char* detail) {

@@ -42,7 +42,7 @@ Room try_reserve(Device& device, std::uint64_t bytes) { return try_reserve_now(d
 
 Room reserve(Device& device, std::uint64_t bytes) {
   const Room room = try_reserve_now(device, bytes);
-  if (__builtin_expect(!room, 0)) Ledger::count_refusal(device);
+  if (__builtin_expect(!room, 0)) refuse(device, bytes, room);
   return room;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The shape of every charged call: reserve, call the driver, remember, and undo what does not hold.
 #include "guest/limiter/core/fault.h"
+#include "guest/limiter/core/refusal.h"
 #include "guest/limiter/hooks/entry.h"
 
 namespace tensor_fusion::guest::limiter {

@@ -68,13 +68,18 @@ void tell_gate(CUcontext context) {
     gate::context_destroyed(attached->devices[holding.device], context);
 }
 
+CUresult refuse_ended() {
+  explain("this slice has ended; start the program with tensor-fusion run");
+  return refusal();
+}
+
 template <class Call>
 CUresult create(CUcontext* context, CUdevice ordinal, Call call) {
   if (registered() == nullptr) return must_refuse() ? refusal() : call();
   Device* device = device_of(ordinal);
   // A device outside the slice is none to this program. (A number that is no device gives the driver's own answer.)
   if (device == nullptr) return ordinal >= 0 && ordinal < kMaxOrdinals ? CUDA_ERROR_INVALID_DEVICE : call();
-  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return refusal();
+  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return refuse_ended();
   Guard guard(attachment()->context_mutex);
   Overhead overhead;
   if (const Room room = reserve_overhead(*device, overhead); !room) return no_room(room);
@@ -191,7 +196,7 @@ TF_ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice ordinal)) {
   if (device == nullptr)
     return ordinal >= 0 && ordinal < kMaxOrdinals ? CUDA_ERROR_INVALID_DEVICE
                                                   : TF_REAL(cuDevicePrimaryCtxRetain)(context, ordinal);
-  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return refusal();
+  if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return refuse_ended();
   Attachment& attached = *attachment();
   Guard guard(attached.context_mutex);
   std::uint64_t& primary = attached.primary[device - attached.devices];

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "guest/limiter/hooks/entry.h"
@@ -82,6 +84,21 @@ CUresult take(CUmemGenericAllocationHandle& memory, std::size_t bytes) {
   CUmemAllocationProp prop{};
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   return cuMemCreate(&memory, bytes, &prop, 0);
+}
+
+TEST(Refused, memory_is_explained_with_what_was_asked_and_who_holds_what) {
+  setenv("TENSOR_FUSION_LIMITER_LOG", "1", 1);
+  CUmemGenericAllocationHandle held = 0;
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_EQ(take(held, 300 * kMiB), CUDA_SUCCESS);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(take(memory, 800 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("800 MiB on device 0: the limit is 1024 MiB, held are 300 MiB by 1 process (300 MiB by this"),
+            std::string::npos)
+      << said;
+  ASSERT_EQ(cuMemRelease(held), CUDA_SUCCESS);
+  unsetenv("TENSOR_FUSION_LIMITER_LOG");
 }
 
 TEST(ContextCost, is_guessed_while_nobody_can_measure_it_and_booked_once_it_is_known) {

@@ -138,7 +138,7 @@ Room reserve_overhead(Device& device, Overhead& overhead) {
     const std::uint64_t waited = os::monotonic_ns() - begin;
     if (room.is_unlisted() || waited >= kGuessPatienceNs || (waited >= kGuessShownNs && !somebody_guesses(device)) ||
         (waited >= kAwayPatienceNs && hypervisor_away())) {
-      Ledger::count_refusal(device);
+      refuse(device, kUnknownOverhead, room);
       return room;
     }
     os::futex_wait(&device.grant->settled, settled, kLookNs, true);

@@ -66,7 +66,7 @@ CUresult grow(Attachment& attached, Pool& pool, std::uint64_t bytes, std::uint64
 CUresult allocate_plain(const Pool& pool, Device& device, CUdeviceptr* pointer, std::size_t bytes, CUstream stream) {
   constexpr std::uint64_t kLastSpecial = 2;
   const auto refused = [&] {
-    Ledger::count_refusal(*pool.device);
+    refuse(*pool.device, bytes, Room::full);
     return CUDA_ERROR_OUT_OF_MEMORY;
   };
   if (pool.device != &device || (pool.traits & kPoolExportable) != 0 || pointer == nullptr || bytes == 0 ||
@@ -95,6 +95,11 @@ CUresult allocate_plain(const Pool& pool, Device& device, CUdeviceptr* pointer, 
   return result == CUDA_SUCCESS || result == refusal() ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CUresult too_many_pools() {
+  explain("this process has more memory pools than can be kept account of (256)");
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 template <class Call>
 CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t bytes, CUstream stream, bool own_stream,
                        Call call) {
@@ -107,7 +112,7 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
     return call();
   Pool* pool = find_pool(attached, handle);
   if (pool == nullptr) pool = add_pool(attached, &owner_of(attached, handle, *device), handle, 0);
-  if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // more pools than can be accounted for
+  if (pool == nullptr) return too_many_pools();
   pool->mutex.lock();
   const bool gone = word_of(handle) != pool->handle.load(std::memory_order_relaxed) ||
                     (pool->traits & kPoolClosed) != 0;  // by another thread, or long ago
@@ -136,7 +141,7 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
     }
   }
   if (!room) {
-    Ledger::count_refusal(*pool->device);
+    refuse(*pool->device, bytes, room);
     pool->mutex.unlock();
     return no_room(room);
   }
@@ -199,7 +204,7 @@ TF_ENTRY(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props)) {
   if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) traits |= kPoolExportable;
   if (add_pool(*attachment(), device, *pool, traits) != nullptr) return result;
   TF_REAL(cuMemPoolDestroy)(*pool);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return too_many_pools();
 }
 
 TF_ENTRY(cuMemPoolDestroy, (CUmemoryPool handle)) {

@@ -163,7 +163,10 @@ CUresult map_arrays(const CUarrayMapInfo* list, unsigned count, CUstream stream,
     look_at(list[i], grid);
     most += tiles_in(list[i], grid);
   }
-  if (most > kMostTiles) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (most > kMostTiles) {
+    explain("one call maps more tiles of sparse arrays than can be kept account of (16777216)");
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   Undone undone(most);
   if (!undone.usable()) return CUDA_ERROR_OUT_OF_MEMORY;
   {
