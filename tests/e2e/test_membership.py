@@ -1,7 +1,12 @@
 """Whose process is it: programs that leave their parents, and those that would rather be nobody's."""
+import os
+import shutil
+import subprocess
 import sys
 
-from conftest import until
+import pytest
+
+from conftest import TENANT, until
 
 # Leaves everything behind as a daemon does, then goes on in a shell's place.
 DAEMON = """
@@ -48,3 +53,87 @@ def test_a_killed_slice_leaves_nobody_though_each_process_forks_the_next_and_exi
     assert slices(machine) == {"chain": "detached"}
     machine.cli("kill", "chain", "--signal", "KILL", code=None)
     until("nobody is left", lambda: not slices(machine), 10)
+
+
+# Makes user and mount namespaces of its own, covers the list that brings the limiter, and goes on as a daemon. "cover": and
+# covers what shows the slice. "leave": and makes itself another root, with what it needs, and drops the old one.
+ESCAPE = """
+import ctypes, os, shutil, sys
+libc = ctypes.CDLL(None, use_errno=True)
+user, group = os.getuid(), os.getgid()
+if libc.unshare(0x10000000 | 0x00020000) != 0:
+    sys.exit(77)
+for name, text in ("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1"):
+    with open(f"/proc/self/{name}", "w") as file:
+        file.write(text)
+if libc.mount(b"/dev/null", b"/etc/ld.so.preload", None, 4096, None) != 0:
+    sys.exit(78)
+if "cover" in sys.argv[1] and libc.mount(b"none", b"/run/tensor-fusion", b"tmpfs", 0, None) != 0:
+    sys.exit(79)
+if sys.argv[1] == "leave":
+    def check(done):
+        if done != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    root, program, sim = "/mnt", sys.argv[2], os.environ["TENSOR_FUSION_SIM_DIR"]
+    check(libc.mount(b"none", root.encode(), b"tmpfs", 0, None))
+    def show(path, make, flags=4096):
+        make(root + path)
+        return libc.mount(path.encode(), (root + path).encode(), None, flags, None)
+    for folder in "/usr", "/lib", "/lib64", os.path.dirname(os.environ["TENANT_LIBCUDA"]):
+        if os.path.islink(folder):
+            os.symlink(os.readlink(folder), root + folder)
+        else:
+            check(show(folder, os.makedirs))
+    check(show("/proc", os.makedirs, 4096 | 16384))
+    os.makedirs(root + sim)
+    for name in os.listdir(sim):
+        show(f"{sim}/{name}", lambda path: open(path, "w").close())
+    shutil.copy(program, root + program)
+    os.mkdir(root + "/old")
+    os.chdir(root)
+    check(libc.syscall(155, b".", b"old"))
+    check(libc.umount2(b"old", 2))
+    os.chdir("/")
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+kept = {name: os.environ[name] for name in ("TENANT_LIBCUDA", "TENSOR_FUSION_SIM", "TENSOR_FUSION_SIM_DIR")}
+os.execve(sys.executable, [sys.executable, sys.argv[2], "alloc:1048576", "wait"], kept)
+"""
+
+
+def escape(machine, how, user):
+    """Runs it in a slice; returns what is told of it, and lets go of it."""
+    if user and os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    machine.hypervisor()
+    machine.folder.chmod(0o755)
+    tenant = shutil.copy(TENANT, machine.folder)
+    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+    if subprocess.run([*become, *machine.program("version")], env=machine.environment, capture_output=True).returncode != 0:
+        pytest.skip("another user cannot reach the build folder")
+    process = machine.start(*become, *machine.program("run", "--name", "runaway", "--vram", "1Gi", "--compute", "1%", "--",
+                                                      "/usr/bin/python3", "-c", ESCAPE, how, tenant))
+    code = process.child.wait(30)
+    if code == 77:
+        pytest.skip("no user namespace can be made in a slice here")
+    assert code == 0
+
+    def told():
+        return [event for event in machine.shown("events")["events"] if event["kind"] == "unlimited"]
+
+    until("it is seen", told, 10)
+    process.child.stdin.close()
+    until("nothing of it is left", lambda: not slices(machine) and not machine.shown("ps")["unlimited_processes"])
+    return told()[0]
+
+
+@pytest.mark.parametrize("how", ["bind", "cover"])
+@pytest.mark.parametrize("user", [0, 65534])
+def test_who_leaves_its_view_for_one_made_within_it_is_known_and_ended(machine, how, user):
+    event = escape(machine, how, user)
+    assert event["slice"] == "runaway" and "was ended" in event["message"]
+
+
+def test_who_leaves_every_mount_of_its_view_behind_is_seen(machine):
+    assert "uses the GPU without a live limiter" in escape(machine, "leave", 0)["message"], "as a stranger"

@@ -8,20 +8,43 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "node/hypervisor/view_mount.h"
 #include "system/clock.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr int kMostLists = 16;      // ends on a machine where somebody starts processes without pause
-constexpr int kMaxAncestors = 256;  // deeper than any shell goes; ends a chain that changes under us
+constexpr int kMostLists = 16;                // ends on a machine where somebody starts processes without pause
+constexpr std::size_t kMostNamespaces = 128;  // with mounts of their own, looked at in one look
+constexpr int kMaxAncestors = 256;            // deeper than any shell goes; ends a chain that changes under us
 
 bool acceptable_user(pid_t pid, const TenantRecord& record) {
   if (record.user == 0) return true;
   const auto user = system::process_user(pid);
   return user && *user == record.user;
 }
+
+// Which mount namespaces were made within the tenant's view. Each is looked at once.
+class MadeInView {
+ public:
+  explicit MadeInView(const TenantRecord& record) : record_(record) {
+    for (const std::uint64_t shared : {system::namespace_inode(::getpid(), "mnt"), system::namespace_inode(1, "mnt"),
+                                       record.outer_namespace, std::uint64_t{0}})
+      answers_[shared] = false;
+  }
+  bool holds(pid_t pid, std::uint64_t mount_namespace) {
+    if (record_.mount_namespace == 0 || record_.grant_mount.empty()) return false;
+    const auto known = answers_.find(mount_namespace);
+    if (known != answers_.end()) return known->second;
+    if (answers_.size() >= kMostNamespaces) return false;
+    return answers_[mount_namespace] = has_mount(mounts_of(pid), record_.grant_mount);
+  }
+
+ private:
+  const TenantRecord& record_;
+  std::unordered_map<std::uint64_t, bool> answers_;
+};
 
 struct Members {
   std::vector<pid_t> pids;
@@ -32,6 +55,7 @@ struct Members {
 // all who were new in one have been seen alive. Who is in the view is told of at once: it may be about to fork.
 Members look_for_members(const TenantRecord& record, const std::function<void(pid_t)>& found = {}) {
   Members members;
+  MadeInView made_in_view(record);
   std::unordered_set<pid_t> seen, in_view;
   std::unordered_map<pid_t, system::ProcessStat> table;
   for (int list = 0; !members.complete && list < kMostLists; ++list) {
@@ -41,7 +65,7 @@ Members look_for_members(const TenantRecord& record, const std::function<void(pi
       const std::uint64_t view = system::namespace_inode(pid, "mnt");
       auto stat = system::process_stat(pid);
       const bool alive = stat && !stat->dead();
-      if (alive && view != 0 && view == record.mount_namespace) {
+      if (alive && view != 0 && (view == record.mount_namespace || made_in_view.holds(pid, view))) {
         in_view.insert(pid);
         if (found) found(pid);
       }
@@ -76,6 +100,10 @@ std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root) {
 
 bool in_namespace_of(const TenantRecord& record, pid_t pid) {
   return record.mount_namespace != 0 && system::namespace_inode(pid, "mnt") == record.mount_namespace;
+}
+
+bool in_view_of(const TenantRecord& record, pid_t pid) {
+  return in_namespace_of(record, pid) || MadeInView(record).holds(pid, system::namespace_inode(pid, "mnt"));
 }
 
 bool descends_from(const TenantRecord& record, pid_t pid) {

@@ -1,7 +1,7 @@
 #pragma once
-// Whose process is this? By its mount namespace, which a tenant started in one of its own cannot leave; else by descent
-// from the tenant's first process; else by the tenant's own claim, where nothing stronger speaks against it. Reads
-// /proc and signals; no state.
+// Whose process is this? By its mount namespace, which a tenant started in one of its own can leave only for another
+// with the same mounts and more; else by descent from the tenant's first process; else by the tenant's own claim, where
+// nothing stronger speaks against it. Reads /proc and signals; no state.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -18,9 +18,11 @@ namespace tensor_fusion::node::hypervisor {
 std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root);
 
 bool in_namespace_of(const TenantRecord& record, pid_t pid);
+// In the tenant's view, or in a mount namespace that was made within it.
+bool in_view_of(const TenantRecord& record, pid_t pid);
 bool descends_from(const TenantRecord& record, pid_t pid);
 inline bool is_member(const TenantRecord& record, pid_t pid) {
-  return in_namespace_of(record, pid) || descends_from(record, pid);
+  return in_namespace_of(record, pid) || descends_from(record, pid) || in_view_of(record, pid);
 }
 
 // The process on this host that a claim slot speaks of: same pid namespace, same name in it, same start time, same user

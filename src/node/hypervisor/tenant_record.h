@@ -39,6 +39,7 @@ struct TenantRecord {
   // Whether a process of it that leaves the limiter out may be ended. Not where it is not known what its `run` allowed:
   // in records of earlier versions, and in one that was made again.
   bool ends_unlimited = false;
+  std::string grant_mount;  // its grant among the mounts of who has its view (view_mount.h); found anew, not kept
   std::vector<TenantDeviceRecord> devices;  // in the order of the rows of the grant page
 
   bool started() const { return root_pid > 0; }

@@ -10,6 +10,7 @@
 
 #include "base/id.h"
 #include "node/hypervisor/membership.h"
+#include "node/hypervisor/view_mount.h"
 #include "system/clock.h"
 #include "system/process.h"
 
@@ -37,10 +38,8 @@ TenantTable::TenantTable(system::Loop& loop, const StateDirectory& state, EventR
       watch_(loop, {.find = [this](const std::string& id) { return find_by_id(id); },
                     .member_elsewhere =
                         [this](const Tenant& tenant, pid_t pid) {
-                          std::string name;
-                          for (const auto& [id, other] : tenants_)
-                            if (other.get() != &tenant && is_member(other->record, pid)) name = other->record.name;
-                          return name;
+                          const Tenant* other = belongs_to(pid);
+                          return other && other != &tenant ? other->record.name : std::string();
                         },
                     .changed =
                         [this](Tenant& tenant) {
@@ -146,6 +145,7 @@ void TenantTable::settle_shares() {
 void TenantTable::adopt(std::unique_ptr<Tenant> owned) {
   Tenant& tenant = *owned;
   tenant.share_id = next_share_id_++;
+  tenant.record.grant_mount = mount_name(state_.tenant(tenant.record.id) + "/" + contract::kGrantFile);
   tenant.usage.resize(tenant.record.devices.size());
   tenants_[tenant.record.id] = std::move(owned);
   for (std::size_t i = 0; i < tenant.record.devices.size(); ++i) {
@@ -289,8 +289,17 @@ void TenantTable::remove_unheard_of(const std::string& token, uid_t user) {
 Tenant* TenantTable::owner_of(pid_t host_pid) {
   for (const auto& [id, tenant] : tenants_)
     if (tenant->live_process(host_pid)) return tenant.get();
+  return belongs_to(host_pid);
+}
+
+Tenant* TenantTable::belongs_to(pid_t host_pid) {
   for (const auto& [id, tenant] : tenants_)
-    if (is_member(tenant->record, host_pid)) return tenant.get();
+    if (in_namespace_of(tenant->record, host_pid) || descends_from(tenant->record, host_pid)) return tenant.get();
+  const std::uint64_t theirs = system::namespace_inode(host_pid, "mnt");
+  if (theirs == 0 || theirs == system::namespace_inode(::getpid(), "mnt")) return nullptr;
+  const std::string mounts = mounts_of(host_pid);
+  for (const auto& [id, tenant] : tenants_)
+    if (tenant->record.mount_namespace != 0 && has_mount(mounts, tenant->record.grant_mount)) return tenant.get();
   return nullptr;
 }
 

@@ -63,6 +63,7 @@ class TenantTable {
  private:
   void adopt(std::unique_ptr<Tenant> tenant);
   void restore_one(const std::string& id);
+  Tenant* belongs_to(pid_t host_pid);  // by its namespace, its descent or its mounts
   void watch_root(Tenant& tenant);
   void look_where_it_is(Tenant& tenant);
   void guard_view(Tenant& tenant);

@@ -133,7 +133,7 @@ UnlimitedWatch::Ended UnlimitedWatch::end_if_escaped(const UnlimitedProcess& pro
   // Looked at again behind the pidfd: the number may be another process's by now, and its claim may have come.
   tenants_.scan(*tenant);
   const bool ended = system::is_alive(process.pid, process.start_ticks) &&
-                     in_namespace_of(tenant->record, process.pid) && !tenant->live_process(process.pid) &&
+                     in_view_of(tenant->record, process.pid) && !tenant->live_process(process.pid) &&
                      system::signal_process(pidfd->get(), SIGKILL);
   return ended ? Ended::yes : Ended::no;
 }

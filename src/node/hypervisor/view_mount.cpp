@@ -1,0 +1,82 @@
+#include "node/hypervisor/view_mount.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+
+#include "base/text.h"
+#include "system/fd.h"
+#include "system/file.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr std::size_t kLookedAtBytes = 64u << 10;  // what was copied stands before what was mounted since
+
+// As the kernel writes a path there.
+std::string escaped(std::string_view path) {
+  std::string text;
+  for (const char c : path) {
+    if (c == ' ' || c == '\t' || c == '\n' || c == '\\') {
+      text += {'\\', static_cast<char>('0' + (c >> 6)), static_cast<char>('0' + (c >> 3 & 7)),
+               static_cast<char>('0' + (c & 7))};
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+std::string read_some(const std::string& path, std::size_t most_bytes) {
+  const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text(file ? most_bytes : 0, '\0');
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + bytes, text.size() - bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    bytes += static_cast<std::size_t>(got);
+  }
+  text.resize(bytes);
+  return text;
+}
+
+}  // namespace
+
+std::string mount_name(const std::string& file) {
+  struct statx info{};
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(file.c_str(), nullptr), &std::free);
+  if (!real || ::statx(AT_FDCWD, real.get(), AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &info) != 0 ||
+      (info.stx_mask & STATX_MNT_ID) == 0)
+    return "";
+  const auto mounts = system::read_file("/proc/self/mountinfo");
+  if (!mounts) return "";
+  // mount parent device root mount-point …
+  const std::string path = escaped(real.get()), wanted = std::to_string(info.stx_mnt_id);
+  for (const std::string_view line : base::split(*mounts, '\n')) {
+    const auto fields = base::split(line, ' ');
+    if (fields.size() < 5 || fields[0] != wanted) continue;
+    const std::string_view root = fields[3] == "/" ? "" : fields[3], point = fields[4] == "/" ? "" : fields[4];
+    if (!path.starts_with(point)) return "";
+    return std::string(fields[2]) + " " + std::string(root) + path.substr(point.size());
+  }
+  return "";
+}
+
+std::string mounts_of(pid_t pid) { return read_some("/proc/" + std::to_string(pid) + "/mountinfo", kLookedAtBytes); }
+
+bool has_mount(std::string_view mounts, std::string_view name) {
+  if (name.empty()) return false;
+  const std::string wanted = " " + std::string(name);
+  for (std::size_t at = 0; (at = mounts.find(wanted, at)) != std::string_view::npos; at += wanted.size()) {
+    const std::string_view rest = mounts.substr(at + wanted.size());
+    if (rest.starts_with(' ') || rest.starts_with("//deleted ")) return true;
+  }
+  return false;
+}
+
+}  // namespace tensor_fusion::node::hypervisor
