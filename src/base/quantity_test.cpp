@@ -28,6 +28,15 @@ TEST(Quantity, refuses_what_is_no_size) {
     EXPECT_FALSE(parse_bytes(text)) << text;
 }
 
+TEST(Quantity, says_how_to_write_what_other_notations_mean) {
+  EXPECT_NE(parse_memory("8,5Gi").error().message.find("like 8.5Gi"), std::string::npos)
+      << parse_memory("8,5Gi").error().message;
+  EXPECT_NE(parse_compute("12,5%").error().message.find("like 12.5%"), std::string::npos);
+  for (const char* text : {"1e9", "1E9", "2.5e+9", "1e-3"})
+    EXPECT_NE(parse_memory(text).error().message.find("power of ten"), std::string::npos) << text;
+  EXPECT_NE(parse_compute("1e1tflops").error().message.find("power of ten"), std::string::npos);
+}
+
 TEST(Quantity, names_the_nearest_unit) {
   const auto bytes = parse_bytes("8GiBB");
   ASSERT_FALSE(bytes);

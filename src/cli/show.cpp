@@ -233,6 +233,13 @@ int show_events(const Context& context) {
     events = view::events_from(hypervisor::kept_events(context.state()));  // what the last hypervisor has left
   }
   const auto name = context.invocation().value("slice");
+  if (name && std::ranges::find(events, *name, &view::Event::slice) == events.end() && !is_running(context, *name)) {
+    std::vector<std::string_view> names;
+    for (const view::Event& event : events) names.push_back(event.slice);
+    return context.fail(static_cast<int>(ErrorCode::kNotFound),
+                        fmt::format("there is no slice `{}`, nor any event of one{}; `tensor-fusion events` lists all",
+                                    *name, suggestion(*name, names)));
+  }
   if (name) {
     std::erase_if(events, [&](const view::Event& event) { return event.slice != *name; });
   }
@@ -244,7 +251,8 @@ int show_events(const Context& context) {
   if (context.json()) {
     context.print_json(view::to_json(events));
   } else if (name && events.empty()) {
-    context.print(fmt::format("no events of a slice `{}`; `tensor-fusion events` lists all\n", view::printable(*name)));
+    context.print(
+        fmt::format("no events of the slice `{}`; `tensor-fusion events` lists all\n", view::printable(*name)));
   } else {
     context.print(view::to_table(events, context.style()));
   }

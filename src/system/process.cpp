@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -145,6 +146,29 @@ base::Result<Fd> open_pidfd(pid_t pid) {
   const long fd = ::syscall(SYS_pidfd_open, pid, 0);
   if (fd < 0) return std::unexpected(error_of("watch process", std::to_string(pid), errno == ESRCH ? ENOENT : errno));
   return Fd(static_cast<int>(fd));
+}
+
+std::optional<int> ended_with(int pidfd, pid_t pid) {
+  struct Info {  // struct pidfd_info of Linux 6.15
+    std::uint64_t mask, cgroup;
+    std::uint32_t ids[11];
+    std::int32_t exit_status;
+  };
+  static_assert(sizeof(Info) == 64);
+  constexpr std::uint64_t kExit = 1u << 3;
+  const auto remembered = [pidfd]() -> std::optional<int> {
+    Info info{};
+    info.mask = kExit;
+    if (::ioctl(pidfd, _IOWR(0xff, 11, Info), &info) != 0 || (info.mask & kExit) == 0) return std::nullopt;
+    return info.exit_status;
+  };
+  if (const auto status = remembered()) return status;
+  constexpr std::size_t kExitField = 49;  // the 52nd, after the number and the name
+  const auto content = read_file(entry(pid, "stat"), 8192);
+  std::string name;
+  const auto fields = content ? stat_fields(*content, &name) : std::vector<std::string_view>();
+  if (fields.size() > kExitField && fields[0] == "Z") return number_from<int>(fields[kExitField]);
+  return remembered();  // taken by its parent meanwhile
 }
 
 base::Result<void> signal_process(int pidfd, int signal_number) {

@@ -35,6 +35,9 @@ std::string boot_id();
 
 bool is_alive(pid_t pid, std::uint64_t ticks);  // same process, not a zombie
 base::Result<Fd> open_pidfd(pid_t pid);         // readable when the process has died
+// How a process that has died has ended, as waitpid() tells its parent: while it is a zombie, and afterwards where the
+// kernel remembers (Linux 6.15).
+std::optional<int> ended_with(int pidfd, pid_t pid);
 base::Result<void> signal_process(int pidfd, int signal_number);
 std::uint64_t resident_bytes(pid_t pid);
 std::uint64_t cpu_ns(pid_t pid);  // of its living threads

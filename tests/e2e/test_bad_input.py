@@ -267,12 +267,18 @@ def test_a_name_that_is_taken(machine):
     tenant.end()
 
 
+def test_the_script_names_the_word_that_was_meant():
+    done = subprocess.run([ROOT / "dev", "tset"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("dev: there is no 'tset'; did you mean 'test'?\n")
+    assert "did you mean" not in subprocess.run([ROOT / "dev", "xyzzy"], capture_output=True, text=True).stderr
+
+
 def test_a_slice_that_does_not_exist(shared):
     for arguments in (["limit", "nobody", "--vram", "1Gi"], ["kill", "nobody"], ["logs", "nobody"], ["ps", "nobody"]):
         _, error = shared.cli(*arguments, code=12)
         assert "nobody" in error
         one_clear_sentence(error)
-    assert "nobody" in shared.cli("events", "--slice", "nobody")[0]
+    assert "`nobody`" in shared.cli("events", "--slice", "nobody", code=12)[1]
 
 
 def test_a_slice_that_does_not_exist_where_no_hypervisor_runs(machine):

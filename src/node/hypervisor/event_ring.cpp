@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
+#include <map>
 
 #include "base/text.h"
 #include "system/clock.h"
@@ -26,12 +26,14 @@ base::Json to_json(const Event& event) {
   if (!event.device.empty()) json.set("device", event.device);
   json.set("message", event.message);
   if (event.count > 1) json.set("count", event.count).set("first_time_ms", event.first_time_ms);
+  if (event.user != Event::kNobody) json.set("user", event.user);
   return json;
 }
 
 void EventRing::add(Event event) {
   event.time_ms = event.first_time_ms = system::wall_ms();
   event.sequence = next_++;
+  if (event.user == Event::kNobody && user_of_ && !event.tenant.empty()) event.user = user_of_(event.tenant);
   const Event& entered = enter(std::move(event));
   // What repeats without end is written more and more seldom, so that it cannot push the rest out of the file either.
   if (!file_.empty() && std::has_single_bit(entered.count)) write(entered);
@@ -52,8 +54,15 @@ Event& EventRing::enter(Event event) {
     events_.erase(std::next(same).base());
   }
   events_.push_back(std::move(event));
-  if (events_.size() > kKept) events_.pop_front();
+  if (events_.size() > kKept) make_room();
   return events_.back();
+}
+
+void EventRing::make_room() {
+  std::map<std::int64_t, std::size_t> of_users;
+  for (const Event& event : events_) ++of_users[event.user];
+  const auto most = std::ranges::max_element(of_users, {}, [](const auto& entry) { return entry.second; });
+  events_.erase(std::ranges::find(events_, most->first, &Event::user));
 }
 
 void EventRing::keep_in(const std::string& folder) {
@@ -71,7 +80,8 @@ void EventRing::keep_in(const std::string& folder) {
                   .device = (*json)["device"].as_string(),
                   .message = (*json)["message"].as_string(),
                   .count = std::max<std::uint64_t>(1, (*json)["count"].as_uint(1)),
-                  .first_time_ms = 0};
+                  .first_time_ms = 0,
+                  .user = (*json)["user"].as_int(Event::kNobody)};
       event.first_time_ms = (*json)["first_time_ms"].as_uint(event.time_ms);
       enter(std::move(event));
     }
@@ -81,9 +91,14 @@ void EventRing::keep_in(const std::string& folder) {
 void EventRing::write(const Event& event) {
   const std::string line = base::valid_utf8(to_json(event).dump()) + "\n";
   struct stat status{};
-  if (::stat(file_.c_str(), &status) == 0 && static_cast<std::size_t>(status.st_size) + line.size() > kLargestFile &&
-      std::rename(file_.c_str(), older(file_).c_str()) != 0)
-    return;
+  if (::stat(file_.c_str(), &status) == 0 && static_cast<std::size_t>(status.st_size) + line.size() > kLargestFile) {
+    // Those that are remembered, not the last ones written: these may all be of one user.
+    std::string all;
+    for (auto at = events_.rbegin(); at != events_.rend() && all.size() < kLargestFile; ++at)
+      all.insert(0, base::valid_utf8(to_json(*at).dump()) + "\n");
+    if (!system::replace_file(older(file_), all) || ::unlink(file_.c_str()) != 0) return;
+    return;  // it is among them
+  }
   const system::Fd file(::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (file && ::write(file.get(), line.data(), line.size()) < 0) return;
 }

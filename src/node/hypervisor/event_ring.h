@@ -1,7 +1,8 @@
 #pragma once
-// The last things that happened here and why: what `events` and `doctor` show. Bounded; the oldest go first. The same
-// trouble over and over is one entry with a count, so that a hostile tenant cannot push the others out. Where it is
-// told to keep them, they outlive the hypervisor in two files of bounded size. One thread.
+// The last things that happened here and why: what `events` and `doctor` show. Bounded; the oldest go first, of the
+// user of whose slices there are most. The same trouble over and over is one entry with a count. So neither a hostile
+// tenant nor one with many short runs can push the others out. Where it is told to keep them, they outlive the
+// hypervisor in two files of bounded size. One thread.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,6 +23,8 @@ struct Event {
   std::string message;
   std::uint64_t count = 1;
   std::uint64_t first_time_ms = 0;  // of those counted
+  std::int64_t user = kNobody;      // whose slice it is about
+  static constexpr std::int64_t kNobody = -1;
 };
 base::Json to_json(const Event& event);
 
@@ -33,22 +36,26 @@ class EventRing {
   static constexpr std::size_t kKept = 512;
   static constexpr std::size_t kLargestFile = 512u << 10;
   using Listener = std::function<void(const Event&)>;
+  using UserOf = std::function<std::int64_t(const std::string& tenant)>;
 
   void add(Event event);  // time and sequence are filled in
   // Goes on after what <folder>/events.jsonl and the file before it hold, and adds to it from now on. What cannot be
   // read or written is left out: events are there to be looked at, and nothing depends on them.
   void keep_in(const std::string& folder);
   void listen(Listener listener) { listener_ = std::move(listener); }
+  void tell_users_by(UserOf user_of) { user_of_ = std::move(user_of); }
   std::vector<Event> after(std::uint64_t sequence) const;
 
  private:
   Event& enter(Event event);
+  void make_room();
   void write(const Event& event);
   std::string file_;  // empty: not kept
 
   std::deque<Event> events_;
   std::uint64_t next_ = 1;
   Listener listener_;
+  UserOf user_of_;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

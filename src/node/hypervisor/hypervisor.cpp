@@ -93,6 +93,10 @@ struct Hypervisor::State {
                              meter.read_now();
                            },
                        .capacity = [this] { desk.retry_waiting(); }});
+    events.tell_users_by([this](const std::string& name) {
+      const Tenant* tenant = tenants.find(name);
+      return tenant ? static_cast<std::int64_t>(tenant->record.user) : Event::kNobody;
+    });
     events.listen([this](const Event& event) {
       if (options.log_events) write_event(event);
       desk.on_event(event);

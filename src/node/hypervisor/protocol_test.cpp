@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "node/hypervisor/event_ring.h"
@@ -88,6 +89,27 @@ TEST(EventRing, goes_on_after_what_another_hypervisor_has_kept) {
   EXPECT_EQ(kept[1].count, 5u);
   EXPECT_GE(kept[1].time_ms, kept[1].first_time_ms);
   EXPECT_GT(kept[1].sequence, kept[0].sequence);
+}
+
+TEST(EventRing, keeps_what_one_user_should_know_however_often_another_starts_something) {
+  const system::ScratchDirectory scratch;
+  EventRing ring;
+  ring.tell_users_by([](const std::string& tenant) { return tenant == "long" ? 1 : 2; });
+  ring.keep_in(scratch.path(""));
+  ring.add({.kind = "started", .tenant = "long", .device = "", .message = "placed"});
+  ring.add({.kind = "provider", .tenant = "", .device = "", .message = "of nobody"});
+  for (int i = 0; i < 20'000; ++i)
+    ring.add({.kind = "started", .tenant = "short-" + std::to_string(i), .device = "", .message = "placed"});
+  const auto holds_both = [](const EventRing& one) {
+    const auto events = one.after(0);
+    EXPECT_LE(events.size(), EventRing::kKept);
+    return std::ranges::count(events, "long", &Event::tenant) == 1 &&
+           std::ranges::count(events, "of nobody", &Event::message) == 1 && events.back().tenant == "short-19999";
+  };
+  EXPECT_TRUE(holds_both(ring));
+  EventRing next;
+  next.keep_in(scratch.path(""));
+  EXPECT_TRUE(holds_both(next)) << "and so do the files";
 }
 
 TEST(EventRing, keeps_its_files_small) {

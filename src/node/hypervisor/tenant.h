@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,8 @@ struct Tenant {
   system::Fd root;               // pidfd of the first process
   std::uint64_t watched_ns = 0;  // since when
   bool root_dead = false;
-  int early_signal = 0;  // of a kill that came before the first process was known
+  std::optional<int> root_ended;  // how, where that is known
+  int early_signal = 0;           // of a kill that came before the first process was known
   bool removed = false;
   unsigned kill_rounds = 0;           // still to come
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one

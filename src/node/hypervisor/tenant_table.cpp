@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,15 @@ constexpr std::uint64_t kKillRoundNs = 10'000'000;  // nobody else is heard mean
 constexpr std::uint64_t kBetweenKillRoundsNs = 20'000'000;
 constexpr unsigned kKillRounds = 100;
 constexpr std::size_t kTamperingsKept = 8;
+
+// Of the program that was run, which need not be the last.
+std::string how_it_ended(const Tenant& tenant) {
+  if (!tenant.root_ended) return "";
+  const int status = *tenant.root_ended;
+  if (WIFEXITED(status)) return "; the program's exit code was " + std::to_string(WEXITSTATUS(status));
+  const char* name = ::sigabbrev_np(WTERMSIG(status));
+  return "; the program was ended by " + (name ? "SIG" + std::string(name) : std::to_string(WTERMSIG(status)));
+}
 
 }  // namespace
 
@@ -219,6 +229,7 @@ void TenantTable::watch_root(Tenant& tenant) {
     Tenant* found = find_by_id(id);
     if (!found) return;
     loop_.forget(found->root.get());
+    found->root_ended = system::ended_with(found->root.get(), found->record.root_pid);
     found->root.reset();
     found->root_dead = true;
     scan(*found);
@@ -307,7 +318,7 @@ void TenantTable::end_if_over(Tenant& tenant) {
   if (!tenant.root_dead || tenant.has_live_process()) return;
   // Children that left the first process behind keep the slice as long as they live in its namespace.
   if (tenant.record.mount_namespace != 0 && !is_empty(tenant.record)) return;
-  remove(tenant, "its last process has ended");
+  remove(tenant, "its last process has ended" + how_it_ended(tenant));
 }
 
 void TenantTable::kill_all(Tenant& tenant) {
