@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import TENANT, until
+from conftest import BUILD, TENANT, until
 
 # Leaves everything behind as a daemon does, then goes on in a shell's place.
 DAEMON = """
@@ -74,7 +74,7 @@ if sys.argv[1] == "leave":
     def check(done):
         if done != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    root, program, sim = "/mnt", sys.argv[2], os.environ["TENSOR_FUSION_SIM_DIR"]
+    root, program, sim = "/mnt", sys.argv[3], os.environ["TENSOR_FUSION_SIM_DIR"]
     check(libc.mount(b"none", root.encode(), b"tmpfs", 0, None))
     def show(path, make, flags=4096):
         make(root + path)
@@ -97,23 +97,23 @@ if sys.argv[1] == "leave":
 if os.fork(): os._exit(0)
 os.setsid()
 if os.fork(): os._exit(0)
-kept = {name: os.environ[name] for name in ("TENANT_LIBCUDA", "TENSOR_FUSION_SIM", "TENSOR_FUSION_SIM_DIR")}
-os.execve(sys.executable, [sys.executable, sys.argv[2], "alloc:1048576", "wait"], kept)
+kept = {name: os.environ[name] for name in ("TENANT_LIBCUDA", "TENSOR_FUSION_SIM", "TENSOR_FUSION_SIM_DIR", "LD_LIBRARY_PATH")}
+os.execve(sys.argv[2], sys.argv[2:], kept)
 """
 
 
-def escape(machine, how, user):
-    """Runs it in a slice; returns what is told of it, and lets go of it."""
+def escape(machine, how, user=0, program=None):
+    """Runs it in a slice, and then the program (one that allocates) in its place; returns what is told of that, and lets go of it."""
     if user and os.geteuid() != 0:
         pytest.skip("only root can become another user")
     machine.hypervisor()
     machine.folder.chmod(0o755)
-    tenant = shutil.copy(TENANT, machine.folder)
+    program = program or ["/usr/bin/python3", shutil.copy(TENANT, machine.folder), "alloc:1048576", "wait"]
     become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
     if subprocess.run([*become, *machine.program("version")], env=machine.environment, capture_output=True).returncode != 0:
         pytest.skip("another user cannot reach the build folder")
     process = machine.start(*become, *machine.program("run", "--name", "runaway", "--vram", "1Gi", "--compute", "1%", "--",
-                                                      "/usr/bin/python3", "-c", ESCAPE, how, tenant))
+                                                      "/usr/bin/python3", "-c", ESCAPE, how, *program))
     code = process.child.wait(30)
     if code == 77:
         pytest.skip("no user namespace can be made in a slice here")
@@ -136,4 +136,9 @@ def test_who_leaves_its_view_for_one_made_within_it_is_known_and_ended(machine, 
 
 
 def test_who_leaves_every_mount_of_its_view_behind_is_seen(machine):
-    assert "uses the GPU without a live limiter" in escape(machine, "leave", 0)["message"], "as a stranger"
+    assert "uses the GPU without a live limiter" in escape(machine, "leave")["message"], "as a stranger"
+
+
+def test_who_takes_a_slot_without_a_limiter_is_ended_as_who_takes_none(machine):
+    event = escape(machine, "bind", program=[BUILD / "programs/forge_slot", "/run/tensor-fusion/slice/claim"])
+    assert event["slice"] == "runaway" and "was ended" in event["message"]

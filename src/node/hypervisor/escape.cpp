@@ -49,11 +49,11 @@ bool is_past_the_limiter(std::string_view maps) {
   return !limiter || driver;
 }
 
-Escape has_escaped(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const system::FileIdentity& claim,
+Escape has_escaped(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const SliceFiles& files,
                    std::uint64_t now_ns, std::size_t most_bytes) {
-  const auto has_claim = reader.has_mapped(pid, start_ticks, claim, contract::kClaimFile, now_ns);
-  if (has_claim == MapReader::Answer::later) return Escape::later;
-  if (has_claim != MapReader::Answer::no) return Escape::no;
+  const auto at_work = has_limiter(pid, start_ticks, reader, files, now_ns);
+  if (at_work == MapReader::Answer::later) return Escape::later;
+  if (at_work != MapReader::Answer::no) return Escape::no;
   const auto maps = all_maps(pid, most_bytes);
   return maps && is_past_the_limiter(*maps) ? Escape::yes : Escape::no;
 }

@@ -43,7 +43,7 @@ class EscapeTest : public ::testing::Test {
   std::string path(const char* folder) const { return scratch_.path(folder) + "/claim"; }
   Escape ask(std::size_t most_bytes = kMostMapBytes) {
     MapReader reader;
-    return has_escaped(::getpid(), *system::start_ticks(::getpid()), reader, claim_, 1, most_bytes);
+    return has_escaped(::getpid(), *system::start_ticks(::getpid()), reader, {claim_, {}}, 1, most_bytes);
   }
   system::ScratchDirectory scratch_;
   system::FileIdentity claim_;
@@ -63,11 +63,11 @@ TEST_F(EscapeTest, is_seen_in_a_process_that_has_not_its_slices_claim_but_one_of
 TEST_F(EscapeTest, is_none_where_not_all_is_seen) {
   EXPECT_EQ(ask(1000), Escape::no);
   MapReader reader;
-  EXPECT_EQ(has_escaped(2'000'000'000, 1, reader, claim_, 1), Escape::no) << "there is none";
+  EXPECT_EQ(has_escaped(2'000'000'000, 1, reader, {claim_, {}}, 1), Escape::no) << "there is none";
   Escape answer = Escape::no;
   for (int i = 0; i < 512 && answer != Escape::later; ++i) {
     ++claim_.inode;  // as many questions as there are in a period
-    answer = has_escaped(::getpid(), 1, reader, claim_, 1);
+    answer = has_escaped(::getpid(), 1, reader, {claim_, {}}, 1);
   }
   EXPECT_EQ(answer, Escape::later);
 }

@@ -69,6 +69,10 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
   return look->answer;
 }
 
+void MapReader::forget(pid_t pid) {
+  looks_.remove_if([pid](const Look& look) { return look.pid == pid; });
+}
+
 void MapReader::go_on(Look& look, std::string_view name) {
   char piece[kPieceBytes];
   while (left_bytes_ != 0) {

@@ -29,6 +29,7 @@ class MapReader {
   };
   Answer has_mapped(pid_t pid, std::uint64_t start_ticks, const system::FileIdentity& file, std::string_view name,
                     std::uint64_t now_ns);
+  void forget(pid_t pid);  // it executes something else now
 
  private:
   struct Look {

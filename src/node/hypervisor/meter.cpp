@@ -187,7 +187,7 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
       shared[uuid] += process.memoryUsedBytes;
       continue;
     }
-    const bool limited = owner && owner->live_process(pid);
+    const bool limited = owner && tenants_.is_limited(*owner, pid);
     if (!limited && !stat->dead())
       unlimited.push_back({.pid = pid,
                            .start_ticks = stat->start_ticks,

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "node/hypervisor/claim_view.h"
 #include "system/clock.h"
 #include "system/process.h"
@@ -85,8 +87,12 @@ Json tenants_json(TenantTable& tenants, const Meter& meter, const DeviceTable& d
     Json rows = Json::array(), processes = Json::array();
     for (std::uint32_t row = 0; row < tenant->record.devices.size(); ++row)
       rows.push(row_json(*tenant, row, devices, share));
+    const auto is_unlimited = [&](pid_t pid) {
+      return std::ranges::any_of(meter.unlimited(), [pid](const UnlimitedProcess& one) { return one.pid == pid; });
+    };
     for (const LiveProcess& process : tenant->processes)
-      if (!process.dead && process.host_pid != 0) processes.push(process_json(*tenant, process, meter));
+      if (!process.dead && process.host_pid != 0 && !is_unlimited(process.host_pid))
+        processes.push(process_json(*tenant, process, meter));
     for (const UnlimitedProcess& process : meter.unlimited())
       if (process.tenant == tenant->record.name)
         processes.push(Json::object({{"pid", process.pid},

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "contract/grant.h"
+#include "node/hypervisor/limiter_proof.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -37,6 +38,7 @@ std::unique_ptr<SliceGuard> SliceGuard::make(system::Loop& loop, pid_t process, 
   const auto seen = system::identity_of(guard->inside(grant_path().c_str()));
   if (!seen || seen->inode != grant.inode) return nullptr;
   guard->preload_ = system::identity_of(guard->inside(kPreloadFile));
+  guard->limiter_ = system::identity_of(guard->inside(kLimiterPath));
   SliceGuard* here = guard.get();
   static_cast<void>(loop.watch(guard->mounts_.get(), EPOLLPRI, [here](std::uint32_t) { here->look_soon(); }));
   here->look_soon();

@@ -26,6 +26,7 @@ class SliceGuard {
                                           const system::FileIdentity& grant,
                                           std::function<void(const std::string&)> wrong);
   ~SliceGuard();
+  const std::optional<system::FileIdentity>& limiter() const { return limiter_; }  // the file, as the view showed it
   SliceGuard(const SliceGuard&) = delete;
   SliceGuard& operator=(const SliceGuard&) = delete;
 
@@ -41,6 +42,7 @@ class SliceGuard {
   system::Fd root_;
   system::FileIdentity grant_;
   std::optional<system::FileIdentity> preload_;  // none: it was not there when the slice began
+  std::optional<system::FileIdentity> limiter_;
   std::function<void(const std::string&)> wrong_;
   system::Fd mounts_;
   system::Loop::TimerId timer_ = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/limiter_proof.h"
 #include "node/hypervisor/lock_watch.h"
 #include "node/hypervisor/map_reader.h"
 #include "node/hypervisor/overwriting.h"
@@ -31,6 +32,7 @@ struct LiveProcess {
   system::Fd pidfd;
   bool dead = false;
   bool pending = false;       // the slot is taken but not filled in yet
+  LimiterProof proof;         // that what it executes has the limiter
   std::uint64_t seen_ns = 0;  // first
   std::array<std::uint32_t, contract::kMaxDevices> settle_seen{};
 };
@@ -82,6 +84,7 @@ struct Tenant {
       if (!process.dead && process.host_pid != 0) return true;
     return false;
   }
+  SliceFiles slice_files() const { return {pages.claim_file(), guard ? guard->limiter() : std::nullopt}; }
   const LiveProcess* live_process(pid_t host_pid) const {
     for (const LiveProcess& process : processes)
       if (process.host_pid == host_pid && host_pid != 0 && !process.dead) return &process;

@@ -303,6 +303,14 @@ Tenant* TenantTable::owner_of(pid_t host_pid) {
   return belongs_to(host_pid);
 }
 
+bool TenantTable::is_limited(Tenant& tenant, pid_t host_pid) {
+  for (LiveProcess& process : tenant.processes)
+    if (process.host_pid == host_pid && host_pid != 0 && !process.dead)
+      return process.proof.holds(host_pid, process.start_ticks, tenant.maps, tenant.slice_files(),
+                                 system::monotonic_ns());
+  return false;
+}
+
 Tenant* TenantTable::belongs_to(pid_t host_pid) {
   for (const auto& [id, tenant] : tenants_)
     if (in_namespace_of(tenant->record, host_pid) || descends_from(tenant->record, host_pid)) return tenant.get();

@@ -56,6 +56,9 @@ class TenantTable {
   // Whose process it is, by its claim slot, its namespace or its descent. Null: no tenant's.
   Tenant* owner_of(pid_t host_pid);
 
+  // Whether it has a live claim, and the limiter at work as far as that is to be seen from here.
+  bool is_limited(Tenant& tenant, pid_t host_pid);
+
   void scan(Tenant& tenant) { watch_.scan(tenant); }
   void scan_all();        // some ten times a second: who died before its claim was seen is reclaimed by this
   void look_after_all();  // verify and repair: about once a second

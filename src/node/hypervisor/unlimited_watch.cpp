@@ -111,7 +111,7 @@ void UnlimitedWatch::tell(const UnlimitedProcess& process, bool ended) {
 
 bool UnlimitedWatch::has_left_it_out(const UnlimitedProcess& process) const {
   Tenant* tenant = tenants_.find(process.tenant);
-  return tenant && has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->pages.claim_file(),
+  return tenant && has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->slice_files(),
                                system::monotonic_ns()) == Escape::yes;
 }
 
@@ -128,13 +128,12 @@ UnlimitedWatch::Ended UnlimitedWatch::end_if_escaped(const UnlimitedProcess& pro
   const auto pidfd = system::open_pidfd(process.pid);
   if (!pidfd) return Ended::no;
   const Escape escape =
-      has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->pages.claim_file(), system::monotonic_ns());
+      has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->slice_files(), system::monotonic_ns());
   if (escape != Escape::yes) return escape == Escape::later ? Ended::later : Ended::no;
   // Looked at again behind the pidfd: the number may be another process's by now, and its claim may have come.
   tenants_.scan(*tenant);
-  const bool ended = system::is_alive(process.pid, process.start_ticks) &&
-                     in_view_of(tenant->record, process.pid) && !tenant->live_process(process.pid) &&
-                     system::signal_process(pidfd->get(), SIGKILL);
+  const bool ended = system::is_alive(process.pid, process.start_ticks) && in_view_of(tenant->record, process.pid) &&
+                     !tenants_.is_limited(*tenant, process.pid) && system::signal_process(pidfd->get(), SIGKILL);
   return ended ? Ended::yes : Ended::no;
 }
 

@@ -1,0 +1,80 @@
+#include "node/hypervisor/limiter_proof.h"
+
+#include <gtest/gtest.h>
+
+#include "node/hypervisor/test_slice.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+class LimiterProofTest : public ::testing::Test {
+ protected:
+  LimiterProofTest() {
+    for (const char* name : {"claim", "libtensor_fusion_limiter.so"})
+      static_cast<void>(system::replace_file(scratch_.path(name), std::string(4096, '\0')));
+    files_ = {*system::identity_of(scratch_.path("claim")),
+              *system::identity_of(scratch_.path("libtensor_fusion_limiter.so"))};
+  }
+  // A child with these in its memory, which executes something else when it gets a letter.
+  void start(const std::vector<std::string>& mapped) {
+    int ready[2];
+    if (::pipe(ready) != 0 || ::pipe2(go_, O_CLOEXEC) != 0) std::abort();
+    child_ = ::fork();
+    if (child_ == 0) {
+      std::vector<system::MappedPage> pages;
+      for (const std::string& name : mapped)
+        pages.push_back(*system::MappedPage::attach(scratch_.path(name), 4096, true));
+      char letter = 'x';
+      if (::write(ready[1], &letter, 1) != 1 || ::read(go_[0], &letter, 1) != 1) std::_Exit(1);
+      ::execl("/bin/sleep", "sleep", "1000", nullptr);
+      std::_Exit(1);
+    }
+    char letter = 0;
+    ::close(ready[1]);
+    EXPECT_EQ(::read(ready[0], &letter, 1), 1);
+    ::close(ready[0]);
+    ticks_ = *system::start_ticks(child_);
+  }
+  ~LimiterProofTest() override {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    for (const int fd : go_) ::close(fd);
+  }
+  bool holds() { return proof_.holds(child_, ticks_, reader_, files_, now_ns_ += 2'000'000'000); }
+
+  system::ScratchDirectory scratch_;
+  SliceFiles files_;
+  MapReader reader_;
+  LimiterProof proof_;
+  int go_[2] = {-1, -1};
+  pid_t child_ = -1;
+  std::uint64_t ticks_ = 0, now_ns_ = 1;
+};
+
+TEST_F(LimiterProofTest, is_the_claim_and_the_limiter_in_its_memory) {
+  start({"claim", "libtensor_fusion_limiter.so"});
+  EXPECT_TRUE(holds());
+  EXPECT_TRUE(holds());
+}
+
+TEST_F(LimiterProofTest, is_not_the_claim_alone_where_the_limiters_file_is_known) {
+  start({"claim"});
+  EXPECT_FALSE(holds());
+  files_.limiter = std::nullopt;
+  EXPECT_TRUE(holds());
+}
+
+TEST_F(LimiterProofTest, is_not_the_limiter_alone) {
+  start({"libtensor_fusion_limiter.so"});
+  EXPECT_FALSE(holds());
+}
+
+TEST_F(LimiterProofTest, ends_with_the_program_that_it_is_of) {
+  start({"claim", "libtensor_fusion_limiter.so"});
+  EXPECT_TRUE(holds());
+  ASSERT_EQ(::write(go_[1], "x", 1), 1);
+  EXPECT_TRUE(eventually([&] { return !holds(); })) << "the same process, and it executes something else";
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor
