@@ -132,7 +132,8 @@ constexpr std::array kCommands{
         "ps", "[OPTION…] [NAME…]", "list slices: their limits and what they use",
         "COMPUTE and MEMORY are what a slice uses and, after the slash, its limit. `5%/20%-60%` uses 5 % of the card's "
         "time, is certain of 20 % and gets at most 60 %. Shares are over the last second, as measured by the "
-        "hypervisor. PROCS is the number of its processes that use a GPU, AGE the time since it was placed, and ALARM "
+        "hypervisor, or over a few turns where a program's turns on the card are longer. PROCS is the number of its "
+        "processes that use a GPU, AGE the time since it was placed, and ALARM "
         "what is wrong with it: the guide's page on troubleshooting explains each. Below the table stand processes "
         "that "
         "use a GPU without a slice, and those of a slice that use one without its limiter.",

@@ -11,8 +11,10 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 
 #include "base/text.h"
 #include "cli/request.h"
@@ -189,14 +191,15 @@ int show_top(const Context& context) {
     return context.fail(kExitUsage, "`top` needs a terminal; `top --once` prints the table once");
   }
   // A hypervisor may be stopped, killed or replaced while somebody looks.
-  const auto take = [&]() -> base::Result<view::Overview> {
-    auto overview = take_overview(*client);
+  const auto shared = std::make_shared<hypervisor::Client>(std::move(*client));
+  const auto take = [shared, &context]() -> base::Result<view::Overview> {
+    auto overview = take_overview(*shared);
     if (overview) return overview;
     auto another = context.connect_running();
     if (!another)
       return base::fail(overview.error().code, overview.error().message + "; this goes on when one runs again");
-    client = std::move(another);
-    return take_overview(*client);
+    *shared = std::move(*another);
+    return take_overview(*shared);
   };
   auto watched = tui::watch(take, interval_ms);
   if (!watched) return context.fail(watched.error());
@@ -204,7 +207,8 @@ int show_top(const Context& context) {
     ::signal(*watched, SIG_DFL);
     ::raise(*watched);
   }
-  return kExitOk;
+  std::fflush(nullptr);
+  ::_exit(kExitOk);  // what was asked last may still be under way in a thread
 }
 
 int show_devices(const Context& context) {

@@ -8,8 +8,13 @@
 #include <chrono>
 #include <clocale>
 #include <csignal>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "view/event.h"
@@ -19,6 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kSlow{2};
+constexpr std::chrono::milliseconds kLookAgain{20};  // for the picture that is under way
 constexpr short kGoodPair = 1;
 constexpr short kWarningPair = 2;
 constexpr short kBadPair = 3;
@@ -55,10 +62,47 @@ class Terminal {
   SCREEN* screen_ = nullptr;
 };
 
+// Takes pictures in a thread of its own: a hypervisor that is stuck is waited for long, and keys are not to wait. What
+// is under way when this ends goes on by itself.
+class Camera {
+ public:
+  explicit Camera(Take take) : take_(std::move(take)) {}
+
+  bool busy() const { return under_way_ != nullptr; }
+  Clock::duration waited() const { return busy() ? Clock::now() - begun_ : Clock::duration{}; }
+  void begin() {
+    if (busy()) return;
+    begun_ = Clock::now();
+    under_way_ = std::make_shared<Picture>();
+    std::thread([take = take_, picture = under_way_] {
+      auto taken = take();
+      const std::lock_guard lock(picture->mutex);
+      picture->taken = std::move(taken);
+    }).detach();
+  }
+  std::optional<base::Result<view::Overview>> finished() {
+    if (!busy()) return std::nullopt;
+    const auto picture = under_way_;
+    const std::lock_guard lock(picture->mutex);
+    if (picture->taken) under_way_.reset();
+    return std::move(picture->taken);
+  }
+
+ private:
+  struct Picture {
+    std::mutex mutex;
+    std::optional<base::Result<view::Overview>> taken;
+  };
+  Take take_;
+  std::shared_ptr<Picture> under_way_;
+  Clock::time_point begun_;
+};
+
 struct Screen {
   view::Order order = view::Order::kName;
   bool paused = false;
   std::size_t chosen = 0;  // row of the table
+  std::chrono::seconds unanswered{0};
 };
 
 void draw_line(int row, std::string_view text, attr_t attributes) {
@@ -92,12 +136,21 @@ std::string_view order_name(view::Order order) {
   return "name";
 }
 
-void draw(const base::Result<view::Overview>& picture, Screen& screen) {
+void draw(const std::optional<base::Result<view::Overview>>& taken, Screen& screen) {
   ::erase();
   int row = 0;
+  if (screen.unanswered.count() > 0)
+    draw_line(row++, fmt::format("the hypervisor has not answered for {} s", screen.unanswered.count()),
+              COLOR_PAIR(kBadPair));
   // Where a line below is free, the keys stand there.
   const std::string_view keys = "q quit  s sort  p pause  j/k choose";
   draw_line(LINES - 1, keys, A_DIM);
+  if (!taken) {
+    draw_line(row++, "tensor-fusion top", A_BOLD);
+    ::refresh();
+    return;
+  }
+  const base::Result<view::Overview>& picture = *taken;
   if (!picture) {
     draw_line(row++, "tensor-fusion top", A_BOLD);
     draw_line(row + 1, picture.error().message, COLOR_PAIR(kBadPair));
@@ -136,7 +189,7 @@ void draw(const base::Result<view::Overview>& picture, Screen& screen) {
 
 }  // namespace
 
-base::Result<int> watch(const std::function<base::Result<view::Overview>()>& take, std::uint64_t interval_ms) {
+base::Result<int> watch(const Take& take, std::uint64_t interval_ms) {
   // Taken before the terminal is: its library would end the process with a failure of its own.
   g_ended_by = 0;
   struct sigaction action{};
@@ -148,12 +201,18 @@ base::Result<int> watch(const std::function<base::Result<view::Overview>()>& tak
                       "this terminal cannot show `top` (is TERM set?); `top --once` prints the table once");
   }
   Screen screen;
-  auto picture = take();
+  Camera camera(take);
+  std::optional<base::Result<view::Overview>> picture;
+  camera.begin();
   auto due = Clock::now() + std::chrono::milliseconds(interval_ms);
   while (g_ended_by == 0) {
+    if (auto taken = camera.finished()) picture = std::move(taken);
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(camera.waited());
+    screen.unanswered = waited >= kSlow ? waited : std::chrono::seconds{0};
     draw(picture, screen);
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - Clock::now()).count();
-    ::timeout(static_cast<int>(std::max<std::int64_t>(left, 0)));
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - Clock::now());
+    if (camera.busy()) left = waited >= kSlow ? 5 * kLookAgain : kLookAgain;
+    ::timeout(static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
     switch (const int key = ::getch(); key) {
       case 'q':
       case 27:
@@ -176,7 +235,7 @@ base::Result<int> watch(const std::function<base::Result<view::Overview>()>& tak
         break;
     }
     if (Clock::now() >= due) {
-      if (!screen.paused) picture = take();
+      if (!screen.paused) camera.begin();
       due = Clock::now() + std::chrono::milliseconds(interval_ms);
     }
   }

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 
 import pytest
 
@@ -476,6 +477,21 @@ def test_top_goes_on_when_the_hypervisor_comes_back(machine):
     top.draws(b"night")
     top.press(b"q")
     assert top.end() == 0
+
+
+def test_top_hears_keys_while_the_hypervisor_is_stuck(machine):
+    hypervisor = machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    top = Terminal(machine, "top", "--interval", "0.2")
+    top.draws(b"night")
+    os.kill(hypervisor.pid, signal.SIGSTOP)
+    top.draws(b"has not answered for")
+    top.press(b"p")
+    until("the key is heard, long before the answer is given up", lambda: b"PAUSED" in top.read(), 2)
+    top.press(b"q")
+    begin = time.monotonic()
+    assert top.end() == 0 and time.monotonic() - begin < 3
+    os.kill(hypervisor.pid, signal.SIGCONT)
 
 
 def test_a_program_in_a_slice_has_the_terminal_and_its_signals(machine):

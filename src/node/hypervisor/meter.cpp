@@ -18,7 +18,6 @@ namespace {
 constexpr std::uint64_t kBetweenSettlesNs = 2'000'000;
 constexpr std::uint64_t kTenantSettleNs = 20'000'000;  // of one tenant, after the first
 constexpr std::uint64_t kSettlesAheadNs = 16 * kTenantSettleNs;
-constexpr double kNever = -1;
 constexpr std::uint64_t kUseWindowNs = 1'000'000'000;  // the driver's word on use stands for at most so much time
 constexpr std::uint64_t kCloselyNs = 200'000'000;      // its samples are a sixth of a second
 
@@ -297,17 +296,13 @@ void Meter::apply(Tenant& tenant, const BeforeReading& before) {
 }
 
 void Meter::measure_shares(std::uint64_t now_ns) {
-  const double elapsed = shares_at_ns_ == 0 ? kNever : static_cast<double>(now_ns - shares_at_ns_);
-  shares_at_ns_ = now_ns;
   for (Tenant* tenant : tenants_.all()) {
     for (std::size_t row = 0; row < tenant->record.devices.size(); ++row) {
       const Device* device = devices_.find(tenant->record.devices[row].uuid);
       if (!device) continue;
       TenantUsage& usage = tenant->usage[row];
-      const std::uint64_t service = share_.usage(tenant->share_id, device->ordinal).service_ns;
-      const double used = service > usage.service_ns ? static_cast<double>(service - usage.service_ns) : 0;
-      if (elapsed > 0) usage.used_share = std::min(10000.0, used / elapsed * 10000);
-      usage.service_ns = service;
+      usage.lately.add(now_ns, share_.usage(tenant->share_id, device->ordinal).service_ns);
+      usage.used_share = usage.lately.share() * 10000;
     }
   }
 }

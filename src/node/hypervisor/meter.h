@@ -70,7 +70,6 @@ class Meter {
   UnlimitedWatch unlimited_;
   OverheadStore overheads_;
   std::uint64_t readings_ = 0;
-  std::uint64_t shares_at_ns_ = 0;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -16,6 +16,7 @@
 #include "node/hypervisor/overwriting.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
+#include "node/hypervisor/share_window.h"
 #include "node/hypervisor/slice_guard.h"
 #include "node/hypervisor/tenant_pages.h"
 #include "node/hypervisor/tenant_record.h"
@@ -53,8 +54,8 @@ struct TenantUsage {
   std::uint64_t estimate_bytes = 0;  // of the last reading, before smoothing
   Turn turn;
   double utilisation_percent = 0;  // NVML
-  double used_share = 0;           // basis points of the device's time over the last period
-  std::uint64_t service_ns = 0;    // at the last period's end
+  double used_share = 0;           // basis points of the device's time lately
+  ShareWindow lately;
   bool bypass_reported = false;
 };
 

@@ -1,0 +1,57 @@
+#include "node/hypervisor/share_window.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+
+TEST(ShareWindow, is_of_the_last_reading_for_who_uses_the_device_all_the_time) {
+  ShareWindow window;
+  EXPECT_EQ(window.share(), 0);
+  for (std::uint64_t s = 1; s <= 5; ++s) window.add(s * kSecondNs, s * kSecondNs / 10 * 3);
+  EXPECT_NEAR(window.share(), 0.3, 1e-9);
+  window.add(6 * kSecondNs, 5 * kSecondNs / 10 * 3 + kSecondNs / 2);
+  EXPECT_NEAR(window.share(), 0.5, 1e-9) << "a new limit shows at once";
+  window.add(7 * kSecondNs, 5 * kSecondNs / 10 * 3 + kSecondNs / 2);
+  window.add(8 * kSecondNs, 5 * kSecondNs / 10 * 3 + kSecondNs / 2);
+  EXPECT_EQ(window.share(), 0) << "and so does an end";
+}
+
+// Launches of 1.5 s, 30 % of the time: one each 5 s, accounted when it ends. Every second by itself is 0 % or 100 %.
+TEST(ShareWindow, is_over_a_few_turns_for_launches_longer_than_the_time_between_readings) {
+  ShareWindow window;
+  double least = 1, most = 0;
+  for (std::uint64_t s = 1; s <= 60; ++s) {
+    window.add(s * kSecondNs, s / 5 * kSecondNs * 3 / 2);
+    if (s < 15) continue;
+    least = std::min(least, window.share());
+    most = std::max(most, window.share());
+  }
+  EXPECT_NEAR(least, 0.3, 0.01);
+  EXPECT_NEAR(most, 0.3, 0.01);
+}
+
+TEST(ShareWindow, forgets_turns_that_have_ended) {
+  ShareWindow window;
+  std::uint64_t s = 1;
+  for (; s <= 20; ++s) window.add(s * kSecondNs, s / 4 * kSecondNs * 2);
+  EXPECT_NEAR(window.share(), 0.5, 0.01);
+  for (; s <= 30; ++s) window.add(s * kSecondNs, 10 * kSecondNs);
+  EXPECT_EQ(window.share(), 0);
+}
+
+TEST(ShareWindow, begins_anew_with_the_account) {
+  ShareWindow window;
+  window.add(kSecondNs, 100 * kSecondNs);
+  window.add(2 * kSecondNs, 0);
+  EXPECT_EQ(window.share(), 0);
+  window.add(3 * kSecondNs, kSecondNs / 4);
+  EXPECT_NEAR(window.share(), 0.25, 1e-9);
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor
