@@ -48,6 +48,7 @@ std::optional<ProcessStat> process_stat(pid_t pid) {
   stat.pid = pid;
   stat.state = fields[0].empty() ? '?' : fields[0][0];
   stat.parent = number_from<pid_t>(fields[1]);
+  stat.threads = number_from<unsigned>(fields[17]);
   stat.start_ticks = number_from<std::uint64_t>(fields[19]);
   return stat;
 }
@@ -70,9 +71,21 @@ std::vector<pid_t> namespace_pids(pid_t pid) {
   return pids;
 }
 
+pid_t living_thread(pid_t pid) {
+  const auto first = process_stat(pid);
+  if (!first || first->threads <= 1 || (first->state != 'Z' && first->state != 'X')) return pid;
+  for (const std::string& task : list_directory(entry(pid, "task"))) {
+    const auto thread = process_stat(number_from<pid_t>(task));
+    if (thread && thread->state != 'Z' && thread->state != 'X') return thread->pid;
+  }
+  return pid;
+}
+
 std::uint64_t namespace_inode(pid_t pid, const char* kind) {
   struct stat info{};
-  if (::stat((entry(pid, "ns/") + kind).c_str(), &info) != 0) return 0;
+  if (::stat((entry(pid, "ns/") + kind).c_str(), &info) == 0) return static_cast<std::uint64_t>(info.st_ino);
+  const pid_t thread = errno == EACCES ? pid : living_thread(pid);
+  if (thread == pid || ::stat((entry(thread, "ns/") + kind).c_str(), &info) != 0) return 0;
   return static_cast<std::uint64_t>(info.st_ino);
 }
 

@@ -18,12 +18,16 @@ struct ProcessStat {
   pid_t parent = 0;
   char state = '?';               // 'Z' and 'X' are dead
   std::uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
+  unsigned threads = 1;           // the first is counted also when it has ended and others go on
   std::string name;
-  bool dead() const { return state == 'Z' || state == 'X'; }
+  bool dead() const { return (state == 'Z' || state == 'X') && threads <= 1; }
 };
 
 std::optional<ProcessStat> process_stat(pid_t pid);
 std::optional<std::uint64_t> start_ticks(pid_t pid);
+// Under whose number /proc has the process's memory and namespaces: its own, or where its first thread has ended while
+// others go on, that of one of these.
+pid_t living_thread(pid_t pid);
 std::vector<pid_t> namespace_pids(pid_t pid);  // NSpid: outermost first; the last is how the process names itself
 std::uint64_t namespace_inode(pid_t pid, const char* kind);  // "mnt", "pid", "user"; 0 = not readable
 std::optional<uid_t> process_user(pid_t pid);                // its effective user

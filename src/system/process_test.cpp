@@ -4,8 +4,11 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 namespace tensor_fusion::system {
 namespace {
@@ -37,6 +40,28 @@ TEST(Process, has_its_user_whatever_it_lets_be_seen) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   EXPECT_FALSE(process_user(child));
+}
+
+TEST(Process, lives_while_any_of_its_threads_does) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::thread([] {
+      for (;;) ::pause();
+    }).detach();
+    ::syscall(SYS_exit, 0);
+  }
+  while (process_stat(child)->state != 'Z') {
+  }
+  EXPECT_FALSE(process_stat(child)->dead());
+  EXPECT_TRUE(is_alive(child, *start_ticks(child)));
+  EXPECT_EQ(namespace_inode(child, "mnt"), namespace_inode(::getpid(), "mnt"));
+  EXPECT_NE(living_thread(child), child);
+  EXPECT_EQ(living_thread(::getpid()), ::getpid());
+  ::kill(child, SIGKILL);
+  siginfo_t ended{};
+  ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
+  EXPECT_TRUE(process_stat(child)->dead());
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(Process, reads_names_with_parentheses) {

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "contract/grant.h"
 #include "system/fd.h"
+#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -20,7 +21,7 @@ constexpr std::string_view kDriver = "libcuda.so";
 
 // Nothing where there is more, it is not to be read, or the process is ending.
 std::optional<std::string> all_maps(pid_t pid, std::size_t most_bytes) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/maps";
+  const std::string path = "/proc/" + std::to_string(system::living_thread(pid)) + "/maps";
   const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return std::nullopt;
   std::string maps;

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "node/hypervisor/test_slice.h"
 
@@ -74,7 +76,7 @@ TEST_F(EscapeTest, is_none_where_not_all_is_seen) {
 
 // A program in a namespace of its own, which the hypervisor takes for a slice's view, as it stands on the GPU.
 struct Viewed {
-  explicit Viewed(const std::function<void()>& body = {}) {
+  explicit Viewed(const std::function<void()>& body = {}, bool first_thread_ends = false) {
     int ready[2];
     if (::pipe(ready) != 0) std::abort();
     pid = ::fork();
@@ -82,6 +84,12 @@ struct Viewed {
       if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
       if (body) body();
       if (::write(ready[1], "x", 1) != 1) std::_Exit(1);
+      if (first_thread_ends) {
+        std::thread([] {
+          for (;;) ::pause();
+        }).detach();
+        ::syscall(SYS_exit, 0);
+      }
       for (;;) ::pause();
     }
     ::close(ready[1]);
@@ -109,6 +117,19 @@ TEST(Hypervisor, ends_in_a_view_who_left_the_limiter_out_however_long_it_takes_t
   });
   Slice slice(daemon, request("a"));  // later than the program, which would have its claim in its memory
   if (!program.has_view) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(slice.start(program.pid));
+  daemon.world(program.on_gpu());
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "was ended"); }));
+  EXPECT_TRUE(eventually([&] { return !program.is_alive(); }));
+}
+
+TEST(Hypervisor, ends_in_a_view_who_left_the_limiter_out_and_goes_on_without_its_first_thread) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Viewed program({}, true);
+  Slice slice(daemon, request("a"));
+  if (!program.has_view) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(eventually([&] { return system::process_stat(program.pid)->state == 'Z'; }));
   ASSERT_TRUE(slice.start(program.pid));
   daemon.world(program.on_gpu());
   EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "was ended"); }));

@@ -112,8 +112,8 @@ void ProcessWatch::take_notice_of(Tenant& tenant, const SlotView& slot) {
     // We have every claim page in our memory and belong to none of them.
     if (*host_pid == ::getpid()) foreign = ", which is the hypervisor";
     if (foreign.empty()) {
-      const auto mapped = tenant.maps.has_mapped(*host_pid, slot.start_ticks, tenant.pages.claim_file(),
-                                                 contract::kClaimFile, process.seen_ns);
+      const auto mapped = tenant.maps.has_mapped(system::living_thread(*host_pid), slot.start_ticks,
+                                                 tenant.pages.claim_file(), contract::kClaimFile, process.seen_ns);
       if (mapped == MapReader::Answer::later) return;  // the next scan asks again
       if (mapped != MapReader::Answer::yes) foreign = ", which is not one of its own";
     }
