@@ -13,7 +13,7 @@ class LimiterProofTest : public ::testing::Test {
     for (const char* name : {"claim", "libtensor_fusion_limiter.so"})
       static_cast<void>(system::replace_file(scratch_.path(name), std::string(4096, '\0')));
     files_ = {*system::identity_of(scratch_.path("claim")),
-              *system::identity_of(scratch_.path("libtensor_fusion_limiter.so"))};
+              system::identity_of(scratch_.path("libtensor_fusion_limiter.so"))};
   }
   // A child with these in its memory, which executes something else when it gets a letter.
   void start(const std::vector<std::string>& mapped) {
