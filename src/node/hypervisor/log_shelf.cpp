@@ -44,8 +44,7 @@ std::uint64_t cut_front(const File& file, std::uint64_t keep) {
   // Where no holes are made, or the file's owner has put blocks behind its end.
   struct stat after{};
   if (::fstat(log.get(), &after) == 0 && on_disk(after) > 2 * keep + kPage) {
-    static_cast<void>(::ftruncate(log.get(), 0));
-    static_cast<void>(::fstat(log.get(), &after));
+    if (::ftruncate(log.get(), 0) == 0) static_cast<void>(::fstat(log.get(), &after));
   }
   const std::array<timespec, 2> times{timespec{0, UTIME_OMIT}, info.st_mtim};
   static_cast<void>(::futimens(log.get(), times.data()));
