@@ -87,6 +87,7 @@ CUresult take(CUmemGenericAllocationHandle& memory, std::size_t bytes) {
 }
 
 TEST(Refused, memory_is_explained_with_what_was_asked_and_who_holds_what) {
+  FakeMemory::get();  // the slice and the driver that all of these tests run in
   setenv("TENSOR_FUSION_LIMITER_LOG", "1", 1);
   CUmemGenericAllocationHandle held = 0;
   CUmemGenericAllocationHandle memory = 0;
