@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,16 +19,6 @@
 namespace tensor_fusion::bench::share {
 namespace {
 
-// Alone and unlimited: what waiting for every launch costs by itself.
-std::optional<Alone> alone(Bench& bench) {
-  static std::optional<Alone> known;
-  if (known) return known;
-  const Row sync = bench.run({"sync alone", {weighted("sync", 100, -1)}}, kMachine, Limiter::none);
-  const Row decode = bench.run({"decode alone", {weighted("decode", 100, -1)}}, kMachine, Limiter::none);
-  if (sync.ran && decode.ran) known = Alone{sync.shares[0], decode.shares[0]};
-  return known;
-}
-
 // The mixes of one kind together, beside each by itself.
 void hold_all(Bench& bench, const std::string& kind, const Total& total, Bar bar) {
   if (!total.empty()) bench.hold(kind + ", all", total.mean_error(), total.errors.empty() ? 0 : total.p95(), bar);
@@ -40,11 +29,9 @@ bool any_wanted(const Bench& bench, const std::vector<Mix>& mixes) {
 }
 
 Total run_caps(Bench& bench) {
-  if (!any_wanted(bench, caps({}))) return {};
-  const auto reached = alone(bench);
-  if (!reached) return {};
+  if (!any_wanted(bench, caps())) return {};
   std::printf("caps (share of device time / target: the limit, of tenants that wait the part they reach alone)\n");
-  const Total total = bench.run_all("caps", caps(*reached), kMachine, Limiter::ours, kCapsBar);
+  const Total total = bench.run_all("caps", caps(), kMachine, Limiter::ours, kCapsBar);
   hold_all(bench, "caps", total, kCapsBar);
   if (!total.empty()) {
     std::printf(
@@ -84,10 +71,8 @@ void run_many_devices(Bench& bench) {
 // has.
 void confirm(Bench& bench) {
   std::printf("the same by `tensor-fusion run` and the hypervisor it starts\n");
-  const auto reached = alone(bench);
-  if (!reached) return;
   const std::string caps = "by tensor-fusion run, caps", weighted = "by tensor-fusion run, weights";
-  const Total capped = bench.run_all(caps, confirming_caps(*reached), kMachine, Limiter::product, kCapsBar);
+  const Total capped = bench.run_all(caps, confirming_caps(), kMachine, Limiter::product, kCapsBar);
   hold_all(bench, caps, capped, kCapsBar);
   const Total shared = bench.run_all(weighted, weights(), kMachine, Limiter::product, kWeightsBar);
   hold_all(bench, weighted, shared, kWeightsBar);

@@ -35,14 +35,11 @@ void show(const Mix& mix, const Row& row) {
 
 }  // namespace
 
-Row Bench::run(const Mix& mix, const char* machine, Limiter limiter) {
-  Row row;
+// What each had in each window.
+std::optional<std::vector<std::vector<double>>> Bench::watch(const Mix& mix, const char* machine, Limiter limiter,
+                                                             Row& row) {
   Scene scene(paths, machine, mix.parts, limiter);
-  if (!scene.start()) {
-    std::printf("  %-28s did not run\n", mix.name.c_str());
-    verdict.did_not_run(mix.name);
-    return row;
-  }
+  if (!scene.start()) return std::nullopt;
   const unsigned settle = limiter == Limiter::feedback ? 4 : 2;
   for (unsigned i = 0; i < settle * 10; ++i) wait_ns(kSecond / 10), scene.sample();
   scene.busy_percent(mix.parts[0].device);
@@ -71,6 +68,35 @@ Row Bench::run(const Mix& mix, const char* machine, Limiter limiter) {
   }
   row.busy = scene.busy_percent(mix.parts[0].device);
   row.cpu = scene.daemon_cpu_percent();
+  return seen;
+}
+
+// By itself and unlimited: what waiting for every launch leaves of the device.
+std::optional<double> Bench::alone_percent(const Part& part, const char* machine) {
+  Mix mix{part.program + " alone", {weighted(part.program, 100, -1)}};
+  mix.windows = 2;
+  Row row;
+  const auto seen = watch(mix, machine, Limiter::none, row);
+  if (!seen) return std::nullopt;
+  return mean(seen->front());
+}
+
+Row Bench::run(const Mix& asked, const char* machine, Limiter limiter) {
+  Row row;
+  Mix mix = asked;
+  const auto missing = [&] {
+    std::printf("  %-28s did not run\n", mix.name.c_str());
+    verdict.did_not_run(mix.name);
+    return row;
+  };
+  const auto waits = std::find_if(mix.parts.begin(), mix.parts.end(), [](const Part& part) { return part.waits; });
+  const bool any_waits = waits != mix.parts.end();
+  const auto before = any_waits ? alone_percent(*waits, machine) : 100.0;
+  const auto watched = watch(mix, machine, limiter, row);
+  const auto after = any_waits ? alone_percent(*waits, machine) : 100.0;
+  if (!before || !watched || !after) return missing();
+  if (any_waits) waits->target = std::min(waits->limit, waits->limit * (*before + *after) / 200);
+  const std::vector<std::vector<double>>& seen = *watched;
   row.ran = true;
   unsigned judged = 0;
   for (std::size_t p = 0; p < mix.parts.size(); ++p) {
@@ -89,6 +115,7 @@ Row Bench::run(const Mix& mix, const char* machine, Limiter limiter) {
   row.mean_to_limit /= std::max(1u, judged);
   row.p95_error = percentile(row.errors, 0.95);
   show(mix, row);
+  if (any_waits) std::printf("  %-28s %.1f before, %.1f after\n", (waits->program + " alone").c_str(), *before, *after);
   return row;
 }
 

@@ -14,7 +14,8 @@ inline constexpr const char* kMachine = "2xh100";
 inline constexpr const char* kManyMachine = "4xh100";
 inline constexpr const char* kSlowMachine = "2xh100;switch_us=100";
 
-struct Bench {
+class Bench {
+ public:
   Paths paths;
   unsigned windows = 4;
   std::string only;  // part of the name of what is to run; empty: everything
@@ -26,6 +27,10 @@ struct Bench {
   Total run_all(const std::string& kind, const std::vector<Mix>& mixes, const char* machine, Limiter limiter,
                 std::optional<Bar> bar);
   void hold(const std::string& what, double mean_error, double p95, Bar bar);
+
+ private:
+  std::optional<std::vector<std::vector<double>>> watch(const Mix& mix, const char* machine, Limiter limiter, Row& row);
+  std::optional<double> alone_percent(const Part& part, const char* machine);
 };
 
 }  // namespace tensor_fusion::bench::share

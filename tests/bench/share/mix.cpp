@@ -37,15 +37,21 @@ Mix long_launches(Mix mix, double unit_ns) {
 
 }  // namespace
 
-Part capped(std::string program, double limit, double alone, unsigned processes) {
-  return {std::move(program), limit, limit, processes, 0, false, std::min(limit, limit * alone / 100)};
+Part capped(std::string program, double limit, unsigned processes) {
+  return {std::move(program), limit, limit, processes, 0, false, limit};
+}
+
+Part waiting(std::string program, double limit) {
+  Part part = capped(std::move(program), limit);
+  part.waits = true;
+  return part;
 }
 
 Part weighted(std::string program, double request, double target, unsigned processes) {
   return {std::move(program), request, 100, processes, 0, false, target};
 }
 
-std::vector<Mix> caps(Alone alone) {
+std::vector<Mix> caps() {
   const Bar longer{kCapsBar.mean, 5}, streams{3, 7};
   std::vector<Mix> mixes = {
       {"training 10/90", {capped("training", 10), capped("training", 90)}},
@@ -64,10 +70,10 @@ std::vector<Mix> caps(Alone alone) {
       {"varying shapes 30/70", {capped("varying", 30), capped("training", 70)}},
       {"varying shapes 70/30", {capped("varying", 70), capped("training", 30)}},
       {"256 lengths 30/70", {capped("lengths", 30), capped("training", 70)}},
-      {"decode 30, training 70", {capped("decode", 30, alone.decode), capped("training", 70)}},
-      {"sync 30, training 70", {capped("sync", 30, alone.sync), capped("training", 70)}},
-      {"sync 60, training 40", {capped("sync", 60, alone.sync), capped("training", 40)}, longer, "sync above 50"},
-      {"4 processes 30 against 1", {capped("training", 30, 100, 4), capped("training", 70)}},
+      {"decode 30, training 70", {waiting("decode", 30), capped("training", 70)}},
+      {"sync 30, training 70", {waiting("sync", 30), capped("training", 70)}},
+      {"sync 60, training 40", {waiting("sync", 60), capped("training", 40)}, longer, "sync above 50"},
+      {"4 processes 30 against 1", {capped("training", 30, 4), capped("training", 70)}},
       unequal_fives(),
       {"4 streams 30, training 70", {capped("streams4", 30), capped("training", 70)}, streams, "four streams"},
   };
@@ -120,15 +126,15 @@ std::vector<Mix> baseline() {
       {"training 30/70", {capped("training", 30), capped("training", 70)}},
       {"graphs 30", {capped("graphs", 30)}},
       {"single 25", {capped("training", 25)}},
-      {"4 processes 30 against 1", {capped("training", 30, 100, 4), capped("training", 70)}},
+      {"4 processes 30 against 1", {capped("training", 30, 4), capped("training", 70)}},
   };
 }
 
-std::vector<Mix> confirming_caps(Alone alone) {
+std::vector<Mix> confirming_caps() {
   const std::vector<std::string> names = {
       "training 30/70",       "varying shapes 30/70", "graphs 30, training 70",    "decode 30, training 70",
       "sync 30, training 70", "five unequal",         "4 streams 30, training 70", "two GPUs 30/70 and 80/20"};
-  std::vector<Mix> mixes = caps(alone);
+  std::vector<Mix> mixes = caps();
   std::erase_if(mixes, [&](const Mix& mix) { return std::find(names.begin(), names.end(), mix.name) == names.end(); });
   return mixes;
 }

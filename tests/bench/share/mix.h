@@ -15,6 +15,9 @@ struct Part {
   unsigned device = 0;
   bool latency = false;
   double target = -1;  // what it should get; -1: nothing is expected of it
+  // It waits for every launch, or token: its target is the part of its limit that it reaches by itself, which is
+  // measured right before and right after, since it hangs on how quick the host is then.
+  bool waits = false;
 };
 
 struct Bar {
@@ -30,16 +33,11 @@ struct Mix {
   unsigned windows = 0;         // 0: as many as of every mix
 };
 
-// What tenants that wait for every launch, or token, reach by themselves, percent of the device.
-struct Alone {
-  double sync = 100, decode = 100;
-};
-
-Part capped(std::string program, double limit, double alone = 100, unsigned processes = 1);
+Part capped(std::string program, double limit, unsigned processes = 1);
+Part waiting(std::string program, double limit);  // capped, too
 Part weighted(std::string program, double request, double target, unsigned processes = 1);
 
-// The target of a tenant that waits is the part of its limit that it reaches alone.
-std::vector<Mix> caps(Alone alone);
+std::vector<Mix> caps();
 std::vector<Mix> many_devices();  // caps on four: from there on the share loop wakes late to find more that is due
 std::vector<Mix> weights();
 // One that needs the device again and again, beside each of those it may meet: the first is honest, the others are not.
@@ -51,6 +49,6 @@ struct Meeting {
 std::vector<Meeting> meetings();
 std::vector<Mix> baseline();  // few, for comparisons
 // Run by the real hypervisor, too.
-std::vector<Mix> confirming_caps(Alone alone);
+std::vector<Mix> confirming_caps();
 
 }  // namespace tensor_fusion::bench::share
