@@ -46,7 +46,7 @@ struct Server::Connection {
 
 Server::Server(system::Loop& loop, system::Fd listener, Handlers handlers)
     : loop_(loop), listener_(std::move(listener)), handlers_(std::move(handlers)) {
-  static_cast<void>(loop_.watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_all(); }));
+  static_cast<void>(loop_.watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_some(); }));
   keep_spares();
 }
 
@@ -56,9 +56,10 @@ Server::~Server() {
   for (const auto& [id, connection] : connections_) loop_.forget(connection->fd.get());
 }
 
-void Server::accept_all() {
+// Who connects without a pause is never done: the loop comes back here by itself as long as anybody waits.
+void Server::accept_some() {
   bool lent = false;  // a spare's place
-  while (true) {
+  for (std::size_t taken = 0; taken < kMostAtOnce; ++taken) {
     system::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       const int problem = errno;

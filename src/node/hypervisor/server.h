@@ -24,6 +24,7 @@ class Server {
   static constexpr std::size_t kMaxOfOneUser = 128;        // but for root and the daemon's own user
   static constexpr std::size_t kKeptFree = 32;             // of all, for these two
   static constexpr std::size_t kSpares = 8;                // descriptors for these two when there are no others
+  static constexpr std::size_t kMostAtOnce = 16;           // taken or refused, before the loop looks at anything else
   static constexpr std::size_t kMaxUnanswered = 16;        // requests of one connection at work at the same time
   static constexpr std::size_t kPauseUnread = 256u << 10;  // no new request is looked at above this
   static constexpr std::size_t kMaxUnread = 8u << 20;      // bytes of replies a client has not taken yet
@@ -46,7 +47,7 @@ class Server {
 
  private:
   struct Connection;
-  void accept_all();
+  void accept_some();
   void take(system::Fd fd, const system::Peer& peer);
   bool has_room_for(uid_t user) const;
   void keep_spares();
