@@ -1,6 +1,10 @@
 #include "node/hypervisor/membership.h"
 
+#include <fcntl.h>
+#include <linux/nsfs.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +14,7 @@
 
 #include "node/hypervisor/view_mount.h"
 #include "system/clock.h"
+#include "system/fd.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -25,7 +30,24 @@ bool acceptable_user(pid_t pid, const TenantRecord& record) {
   return user && *user == record.user;
 }
 
-// Which mount namespaces were made within the tenant's view. Each is looked at once.
+// Who made the outermost of the user namespaces, below ours, that this mount namespace stands in. Nobody: it stands in
+// ours, as what a service or a container of root has, or outside of it.
+std::optional<uid_t> maker_of(int mount_namespace) {
+  const std::uint64_t ours = system::namespace_inode(::getpid(), "user");
+  std::optional<uid_t> maker;
+  system::Fd at(::ioctl(mount_namespace, NS_GET_USERNS));
+  for (struct stat info{}; at && ::fstat(at.get(), &info) == 0 && info.st_ino != ours;) {
+    uid_t user = 0;
+    if (::ioctl(at.get(), NS_GET_OWNER_UID, &user) == 0) maker = user;
+    at = system::Fd(::ioctl(at.get(), NS_GET_PARENT));
+  }
+  return maker;
+}
+
+enum class Made { kWithin, kElsewhere, kUnknown, kEnded };
+
+// Which mount namespaces were made within the tenant's view. Each is looked at until one of its processes shows it
+// whole: another may have a root that hides the mounts.
 class MadeInView {
  public:
   explicit MadeInView(const TenantRecord& record) : record_(record) {
@@ -33,17 +55,38 @@ class MadeInView {
                                        record.outer_namespace, std::uint64_t{0}})
       answers_[shared] = false;
   }
-  bool holds(pid_t pid, std::uint64_t mount_namespace) {
-    if (record_.mount_namespace == 0 || record_.grant_mount.empty()) return false;
+  Made ask(pid_t pid, std::uint64_t mount_namespace) {
+    if (record_.mount_namespace == 0 || record_.grant_mount.empty()) return Made::kElsewhere;
     const auto known = answers_.find(mount_namespace);
-    if (known != answers_.end()) return known->second;
-    if (answers_.size() >= kMostNamespaces) return false;
-    return answers_[mount_namespace] = has_mount(mounts_of(pid), record_.grant_mount);
+    if (known != answers_.end()) return known->second ? Made::kWithin : Made::kElsewhere;
+    if (answers_.size() < kMostNamespaces) {
+      const Mounts mounts = mounts_of(pid);
+      const bool within = has_mount(mounts.text, record_.grant_mount);
+      if (within || mounts.whole) {
+        unknown_.erase(mount_namespace);
+        return (answers_[mount_namespace] = within) ? Made::kWithin : Made::kElsewhere;
+      }
+    }
+    return ask_for_maker(pid, mount_namespace);
   }
+  bool knows_all() const { return unknown_.empty(); }
 
  private:
+  // Who has given up the right to mount needs a user namespace of its own for this, and a stranger's is no reason to
+  // keep a slice.
+  Made ask_for_maker(pid_t pid, std::uint64_t mount_namespace) {
+    const std::string path = "/proc/" + std::to_string(system::living_thread(pid)) + "/ns/mnt";
+    const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info{};
+    if (!file || ::fstat(file.get(), &info) != 0 || info.st_ino != mount_namespace) return Made::kEnded;
+    if (maker_of(file.get()) != record_.user) return Made::kElsewhere;
+    unknown_.insert(mount_namespace);
+    return Made::kUnknown;
+  }
+
   const TenantRecord& record_;
   std::unordered_map<std::uint64_t, bool> answers_;
+  std::unordered_set<std::uint64_t> unknown_;
 };
 
 struct Members {
@@ -65,14 +108,17 @@ Members look_for_members(const TenantRecord& record, const std::function<void(pi
       const std::uint64_t view = system::namespace_inode(pid, "mnt");
       auto stat = system::process_stat(pid);
       const bool alive = stat && !stat->dead();
-      if (alive && view != 0 && (view == record.mount_namespace || made_in_view.holds(pid, view))) {
+      Made made = !alive || view == 0 ? Made::kEnded : Made::kWithin;
+      if (made == Made::kWithin && view != record.mount_namespace) made = made_in_view.ask(pid, view);
+      if (made == Made::kWithin) {
         in_view.insert(pid);
         if (found) found(pid);
       }
       if (alive) table.emplace(pid, *std::move(stat));
-      if (!alive || view == 0) members.complete = false;
+      if (made == Made::kEnded) members.complete = false;
     }
   }
+  members.complete = members.complete && made_in_view.knows_all();
   // Each chain of parents is followed in memory.
   const auto descends = [&](pid_t pid) {
     for (int step = 0; step < kMaxAncestors; ++step) {
@@ -103,7 +149,8 @@ bool in_namespace_of(const TenantRecord& record, pid_t pid) {
 }
 
 bool in_view_of(const TenantRecord& record, pid_t pid) {
-  return in_namespace_of(record, pid) || MadeInView(record).holds(pid, system::namespace_inode(pid, "mnt"));
+  return in_namespace_of(record, pid) ||
+         MadeInView(record).ask(pid, system::namespace_inode(pid, "mnt")) == Made::kWithin;
 }
 
 bool descends_from(const TenantRecord& record, pid_t pid) {

@@ -1,7 +1,7 @@
 #pragma once
 // Whose process is this? By its mount namespace, which a tenant started in one of its own can leave only for another
-// with the same mounts and more; else by descent from the tenant's first process; else by the tenant's own claim, where
-// nothing stronger speaks against it. Reads /proc and signals; no state.
+// with the same mounts and more, unless it gives itself another root; else by descent from the tenant's first process;
+// else by the tenant's own claim, where nothing stronger speaks against it. Reads /proc and signals; no state.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -31,7 +31,8 @@ std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& recor
 
 // Every process that belongs to the tenant, by namespace or descent.
 std::vector<pid_t> members_of(const TenantRecord& record);
-// Nobody belongs to it, for certain: also where each forks the next and exits while we look.
+// Nobody belongs to it, for certain: also where each forks the next and exits while we look, and where one may have
+// hidden its mounts by changing its root.
 bool is_empty(const TenantRecord& record);
 
 // Signals it, if it is a member; whether it could.

@@ -316,7 +316,7 @@ Tenant* TenantTable::belongs_to(pid_t host_pid) {
     if (in_namespace_of(tenant->record, host_pid) || descends_from(tenant->record, host_pid)) return tenant.get();
   const std::uint64_t theirs = system::namespace_inode(host_pid, "mnt");
   if (theirs == 0 || theirs == system::namespace_inode(::getpid(), "mnt")) return nullptr;
-  const std::string mounts = mounts_of(host_pid);
+  const std::string mounts = mounts_of(host_pid).text;
   for (const auto& [id, tenant] : tenants_)
     if (tenant->record.mount_namespace != 0 && has_mount(mounts, tenant->record.grant_mount)) return tenant.get();
   return nullptr;

@@ -11,11 +11,13 @@
 #include "base/text.h"
 #include "system/fd.h"
 #include "system/file.h"
+#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr std::size_t kLookedAtBytes = 64u << 10;  // what was copied stands before what was mounted since
+constexpr std::size_t kPieceBytes = 64u << 10;
+constexpr std::size_t kMostBytes = 4u << 20;  // sixty containers of a dozen layers have 64 KiB
 
 // As the kernel writes a path there.
 std::string escaped(std::string_view path) {
@@ -31,18 +33,20 @@ std::string escaped(std::string_view path) {
   return text;
 }
 
-std::string read_some(const std::string& path, std::size_t most_bytes) {
-  const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text(file ? most_bytes : 0, '\0');
+Mounts read_mounts(pid_t pid) {
+  const system::Fd file(::open(("/proc/" + std::to_string(pid) + "/mountinfo").c_str(), O_RDONLY | O_CLOEXEC));
+  Mounts mounts;
   std::size_t bytes = 0;
-  while (bytes < text.size()) {
-    const ssize_t got = ::read(file.get(), text.data() + bytes, text.size() - bytes);
+  while (file && bytes < kMostBytes) {
+    mounts.text.resize(bytes + kPieceBytes);
+    const ssize_t got = ::read(file.get(), mounts.text.data() + bytes, kPieceBytes);
     if (got < 0 && errno == EINTR) continue;
+    if (got == 0) mounts.whole = bytes > 0;
     if (got <= 0) break;
     bytes += static_cast<std::size_t>(got);
   }
-  text.resize(bytes);
-  return text;
+  mounts.text.resize(bytes);
+  return mounts;
 }
 
 }  // namespace
@@ -67,7 +71,12 @@ std::string mount_name(const std::string& file) {
   return "";
 }
 
-std::string mounts_of(pid_t pid) { return read_some("/proc/" + std::to_string(pid) + "/mountinfo", kLookedAtBytes); }
+Mounts mounts_of(pid_t pid) {
+  Mounts mounts = read_mounts(pid);
+  if (!mounts.text.empty()) return mounts;
+  const pid_t thread = system::living_thread(pid);
+  return thread == pid ? mounts : read_mounts(thread);
+}
 
 bool has_mount(std::string_view mounts, std::string_view name) {
   if (name.empty()) return false;

@@ -28,7 +28,9 @@ TEST(ViewMount, is_found_by_its_device_and_its_whole_path) {
 TEST(ViewMount, shows_who_has_a_file_bound_whatever_covers_that) {
   const system::ScratchDirectory scratch;
   const std::string folder = scratch.path("of tests\\"), file = folder + "/grant", other = folder + "/other";
-  for (const char* name : {"of tests\\", "place"}) ASSERT_TRUE(system::make_directories(scratch.path(name)));
+  const std::string many(200, 'm');
+  for (const std::string& name : {std::string("of tests\\"), std::string("place"), many})
+    ASSERT_TRUE(system::make_directories(scratch.path(name)));
   for (const std::string& path : {file, other, scratch.path("place") + "/here"})
     ASSERT_TRUE(system::replace_file(path, ""));
   int ready[2];
@@ -36,8 +38,10 @@ TEST(ViewMount, shows_who_has_a_file_bound_whatever_covers_that) {
   const pid_t child = ::fork();
   if (child == 0) {
     const std::string place = scratch.path("place");
-    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount(file.c_str(), (place + "/here").c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
+    for (int i = 0; i < 400; ++i)  // as a host of many containers has before it
+      if (::mount("none", scratch.path(many).c_str(), "tmpfs", 0, nullptr) != 0) ::_exit(77);
+    if (::mount(file.c_str(), (place + "/here").c_str(), nullptr, MS_BIND, nullptr) != 0 ||
         ::mount("none", place.c_str(), "tmpfs", 0, nullptr) != 0 || ::write(ready[1], "x", 1) != 1)
       ::_exit(77);
     for (;;) ::pause();
@@ -47,10 +51,11 @@ TEST(ViewMount, shows_who_has_a_file_bound_whatever_covers_that) {
   const bool made = ::read(ready[0], &letter, 1) == 1;
   ::close(ready[0]);
   EXPECT_NE(mount_name(file), "");
-  EXPECT_FALSE(has_mount(mounts_of(::getpid()), mount_name(file))) << "it is there, and bound nowhere";
+  EXPECT_FALSE(has_mount(mounts_of(::getpid()).text, mount_name(file))) << "it is there, and bound nowhere";
   if (made) {
-    EXPECT_TRUE(has_mount(mounts_of(child), mount_name(file))) << mounts_of(child);
-    EXPECT_FALSE(has_mount(mounts_of(child), mount_name(other)));
+    EXPECT_TRUE(has_mount(mounts_of(child).text, mount_name(file)));
+    EXPECT_GT(mounts_of(child).text.find(mount_name(file)), 64u << 10);
+    EXPECT_FALSE(has_mount(mounts_of(child).text, mount_name(other)));
   }
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
