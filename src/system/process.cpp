@@ -50,6 +50,9 @@ std::optional<ProcessStat> process_stat(pid_t pid) {
   stat.parent = number_from<pid_t>(fields[1]);
   stat.threads = number_from<unsigned>(fields[17]);
   stat.start_ticks = number_from<std::uint64_t>(fields[19]);
+  constexpr std::array<std::size_t, 10> kLayoutFields = {23, 24, 25, 42, 43, 44, 45, 46, 47, 48};  // 26 to 28, 45 to 51
+  for (std::size_t i = 0; i < kLayoutFields.size() && kLayoutFields[i] < fields.size(); ++i)
+    stat.layout[i] = number_from<std::uint64_t>(fields[kLayoutFields[i]]);
   return stat;
 }
 

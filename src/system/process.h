@@ -3,6 +3,7 @@
 // Any thread; nothing cached.
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,10 @@ struct ProcessStat {
   std::uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
   unsigned threads = 1;           // the first is counted also when it has ended and others go on
   std::string name;
+  // Where code, stack, heap, arguments and environment of what it executes were put: other numbers after each exec, and
+  // read without waiting for the memory's lock. The stack's is 0 where that is not to be seen, or it has no memory.
+  std::array<std::uint64_t, 10> layout{};
+  bool shows_layout() const { return layout[2] != 0; }
   bool dead() const { return (state == 'Z' || state == 'X') && threads <= 1; }
 };
 

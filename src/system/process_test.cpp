@@ -1,5 +1,6 @@
 #include "system/process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,10 +9,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <thread>
+
+#include "system/clock.h"
 
 namespace tensor_fusion::system {
 namespace {
+
+bool eventually(const std::function<bool()>& condition) {
+  const std::uint64_t end = monotonic_ns() + 10'000'000'000;
+  while (!condition()) {
+    if (monotonic_ns() > end) return false;
+    ::usleep(1000);
+  }
+  return true;
+}
 
 TEST(Process, describes_itself) {
   const auto stat = process_stat(::getpid());
@@ -50,8 +63,10 @@ TEST(Process, lives_while_any_of_its_threads_does) {
     }).detach();
     ::syscall(SYS_exit, 0);
   }
-  while (process_stat(child)->state != 'Z') {
-  }
+  EXPECT_TRUE(eventually([child] {
+    const auto stat = process_stat(child);
+    return stat && stat->state == 'Z';
+  }));
   EXPECT_FALSE(process_stat(child)->dead());
   EXPECT_TRUE(is_alive(child, *start_ticks(child)));
   EXPECT_EQ(namespace_inode(child, "mnt"), namespace_inode(::getpid(), "mnt"));
@@ -70,11 +85,41 @@ TEST(Process, reads_names_with_parentheses) {
     ::prctl(PR_SET_NAME, "a) R 1 (b");
     ::pause();
   }
-  while (process_stat(child)->name != "a) R 1 (b") {
-  }
+  EXPECT_TRUE(eventually([child] {
+    const auto stat = process_stat(child);
+    return stat && stat->name == "a) R 1 (b";
+  }));
   EXPECT_EQ(process_stat(child)->parent, ::getpid());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
+}
+
+TEST(Process, has_another_layout_after_an_exec_and_only_then) {
+  int go[2];
+  ASSERT_EQ(::pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char letter = 0;
+    if (::read(go[0], &letter, 1) == 1) ::execl("/bin/sleep", "sleep", "1000", nullptr);
+    ::_exit(1);
+  }
+  const auto before = process_stat(child);
+  ASSERT_TRUE(before);
+  EXPECT_TRUE(before->shows_layout());
+  EXPECT_EQ(before->layout, process_stat(::getpid())->layout) << "a fork keeps it";
+  EXPECT_EQ(before->layout, process_stat(child)->layout);
+  ASSERT_EQ(::write(go[1], "x", 1), 1);
+  EXPECT_TRUE(eventually([child] {
+    const auto stat = process_stat(child);
+    return stat && stat->name == "sleep" && stat->shows_layout();
+  }));
+  EXPECT_NE(before->layout, process_stat(child)->layout);
+  ::kill(child, SIGKILL);
+  siginfo_t ended{};
+  ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
+  EXPECT_FALSE(process_stat(child)->shows_layout()) << "a zombie has no memory";
+  ::waitpid(child, nullptr, 0);
+  for (const int fd : go) ::close(fd);
 }
 
 TEST(Process, learns_of_a_death_through_a_pidfd) {
