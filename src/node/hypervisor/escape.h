@@ -3,13 +3,11 @@
 // memory. One that has its slice's claim there, and the limiter where a view shows which that is, has it at work in it
 // (it is refused, or about to be seen); one with the limiter and without a CUDA driver works through another of the
 // driver's libraries (graphics), which no limiter covers. What the process maps is its own to choose: this tells
-// mistakes and tools from slices that hold, no more. Reads a bounded part of /proc/PID/maps, and takes nobody for
-// escaped by what it has not seen. One thread.
+// mistakes and tools from slices that hold, no more. Reads nothing beside what the slice's MapReader reads and has an
+// allowance for, and takes nobody for escaped by what it has not seen. One thread.
 #include <sys/types.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "node/hypervisor/limiter_proof.h"
 
@@ -21,10 +19,8 @@ enum class Escape : std::uint8_t {
   later,  // ask again in the next period
 };
 
-constexpr std::size_t kMostMapBytes = 4u << 20;  // a large framework has a quarter of a MiB
-
-bool is_past_the_limiter(std::string_view maps);  // all lines of /proc/PID/maps of who has no limiter at work
+bool is_past_the_limiter(const Libraries& seen);  // of who has no limiter at work
 Escape has_escaped(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const SliceFiles& files,
-                   std::uint64_t now_ns, std::size_t most_bytes = kMostMapBytes);
+                   std::uint64_t now_ns);
 
 }  // namespace tensor_fusion::node::hypervisor

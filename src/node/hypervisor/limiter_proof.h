@@ -1,16 +1,16 @@
 #pragma once
 // Whether a process with a live claim has in its memory what a limiter at work has there: the slice's claim, and the
 // limiter's file where a view shows which that is. A slot alone is a few numbers that any process of the slice may
-// write for any other, and it outlives an exec that leaves the limiter out. Looked at once for what it executes: the
-// proof keeps that memory's map open, which ends with it. What a process maps is its own to choose: one that maps both
-// deceives. One thread.
+// write for any other, and it outlives an exec that leaves the limiter out. Looked at once for what it executes, which
+// is known by its memory's layout: to read that waits for no lock that the process could hold. What a process maps is
+// its own to choose: one that maps both deceives. One thread.
 #include <sys/types.h>
 
 #include <cstdint>
 #include <optional>
 
 #include "node/hypervisor/map_reader.h"
-#include "system/fd.h"
+#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -21,9 +21,9 @@ struct SliceFiles {
   std::optional<system::FileIdentity> limiter;  // none: not known which it is
 };
 
-// Claim and limiter; `later` while either is not known yet.
+// Claim and limiter; `later` while either is not known yet. `seen`: with a no, what else is there.
 MapReader::Answer has_limiter(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const SliceFiles& files,
-                              std::uint64_t now_ns);
+                              std::uint64_t now_ns, Libraries* seen = nullptr);
 
 class LimiterProof {
  public:
@@ -31,7 +31,8 @@ class LimiterProof {
   bool holds(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const SliceFiles& files, std::uint64_t now_ns);
 
  private:
-  system::Fd memory_;  // valid: what it belongs to was looked at
+  decltype(system::ProcessStat::layout) layout_{};  // of what is looked at
+  bool proven_ = false;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -1,6 +1,7 @@
 #include "node/hypervisor/limiter_proof.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "node/hypervisor/test_slice.h"
 
@@ -16,7 +17,7 @@ class LimiterProofTest : public ::testing::Test {
               system::identity_of(scratch_.path("libtensor_fusion_limiter.so"))};
   }
   // A child with these in its memory, which executes something else when it gets a letter.
-  void start(const std::vector<std::string>& mapped) {
+  void start(const std::vector<std::string>& mapped, bool shares_memory = false) {
     int ready[2];
     if (::pipe(ready) != 0 || ::pipe2(go_, O_CLOEXEC) != 0) std::abort();
     child_ = ::fork();
@@ -24,6 +25,12 @@ class LimiterProofTest : public ::testing::Test {
       std::vector<system::MappedPage> pages;
       for (const std::string& name : mapped)
         pages.push_back(*system::MappedPage::attach(scratch_.path(name), 4096, true));
+      static char stack[16384];
+      const auto stay = [](void*) -> int {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) ::pause();
+      };
+      if (shares_memory && ::clone(stay, stack + sizeof stack, CLONE_VM | SIGCHLD, nullptr) < 0) std::_Exit(1);
       char letter = 'x';
       if (::write(ready[1], &letter, 1) != 1 || ::read(go_[0], &letter, 1) != 1) std::_Exit(1);
       ::execl("/bin/sleep", "sleep", "1000", nullptr);
@@ -74,6 +81,13 @@ TEST_F(LimiterProofTest, ends_with_the_program_that_it_is_of) {
   EXPECT_TRUE(holds());
   ASSERT_EQ(::write(go_[1], "x", 1), 1);
   EXPECT_TRUE(eventually([&] { return !holds(); })) << "the same process, and it executes something else";
+}
+
+TEST_F(LimiterProofTest, ends_with_the_program_although_its_memory_lives_on_in_a_child) {
+  start({"claim", "libtensor_fusion_limiter.so"}, true);
+  EXPECT_TRUE(holds());
+  ASSERT_EQ(::write(go_[1], "x", 1), 1);
+  EXPECT_TRUE(eventually([&] { return !holds(); }));
 }
 
 }  // namespace

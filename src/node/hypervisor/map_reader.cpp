@@ -14,6 +14,8 @@ constexpr std::size_t kMostBytes = 64u << 20;  // of one process; what comes lat
 constexpr std::size_t kMostLooks = 64;
 constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::size_t kLongestLine = 8u << 10;  // a path and what stands before it
+constexpr std::string_view kLimiter = "libtensor_fusion_limiter.so";
+constexpr std::string_view kDriver = "libcuda.so";
 
 // address permissions offset device inode path: stacked file systems show another device than stat does, so the inode
 // and the name decide. The path may hold anything but an end of line, also what looks like the fields before it.
@@ -35,10 +37,23 @@ bool names(std::string_view line, std::uint64_t inode, std::string_view name) {
   return line == name || (line.ends_with(kDeleted) && line.substr(0, line.size() - kDeleted.size()) == name);
 }
 
+bool goes_on(const system::Fd& maps) {
+  char letter = 0;
+  return ::pread(maps.get(), &letter, 1, 0) == 1;
+}
+
 }  // namespace
 
+void Libraries::note(std::string_view line) {
+  const auto slash = line.rfind('/');
+  if (slash == std::string_view::npos) return;
+  const std::string_view file = line.substr(slash + 1);
+  limiter = limiter || file.starts_with(kLimiter);
+  driver = driver || file.starts_with(kDriver);
+}
+
 MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, const system::FileIdentity& file,
-                                        std::string_view name, std::uint64_t now_ns) {
+                                        std::string_view name, std::uint64_t now_ns, Libraries* seen) {
   if (now_ns - period_ns_ >= kPeriodNs || period_ns_ == 0) {
     period_ns_ = now_ns;
     left_bytes_ = kBytesAPeriod;
@@ -54,11 +69,7 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
     if (looks_.size() >= kMostLooks) looks_.pop_back();
     looks_.push_front({.pid = pid, .start_ticks = start_ticks, .inode = file.inode});
     look = looks_.begin();
-    const std::string path = "/proc/" + std::to_string(pid) + "/maps";
-    look->maps = system::Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!look->maps) look->answer = Answer::unseen;
-    // Opening costs too, and nobody may have that for nothing.
-    left_bytes_ -= std::min(left_bytes_, kPieceBytes / 4);
+    begin(*look);
   }
   if (look->answer == Answer::later) go_on(*look, name);
   if (look->answer != Answer::later && look->answered_ns == 0) {
@@ -66,7 +77,19 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
     look->maps.reset();
     look->rest = {};
   }
+  if (seen) *seen = look->seen;
   return look->answer;
+}
+
+void MapReader::begin(Look& look) {
+  const std::string path = "/proc/" + std::to_string(look.pid) + "/maps";
+  look.maps = system::Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  look.answer = look.maps ? Answer::later : Answer::unseen;
+  look.read_bytes = 0;
+  look.rest.clear();
+  look.seen = {};
+  // Opening costs too, and nobody may have that for nothing.
+  left_bytes_ -= std::min(left_bytes_, kPieceBytes / 4);
 }
 
 void MapReader::forget(pid_t pid) {
@@ -78,9 +101,16 @@ void MapReader::go_on(Look& look, std::string_view name) {
   while (left_bytes_ != 0) {
     const ssize_t got = ::read(look.maps.get(), piece, std::min(sizeof piece, left_bytes_));
     if (got < 0 && errno == EINTR) continue;
+    if (got == 0 && look.read_bytes != 0 && !goes_on(look.maps)) {
+      // What was read is of a program that it no longer executes.
+      begin(look);
+      if (look.answer != Answer::later) return;
+      continue;
+    }
     if (got <= 0) {
       // Empty: it is ending, and its death tells the rest; or a thread of the kernel.
       const bool ending = got == 0 && look.read_bytes == 0;
+      look.seen.note(look.rest);
       look.answer = ending || names(look.rest, look.inode, name) ? Answer::yes : got < 0 ? Answer::unseen : Answer::no;
       return;
     }
@@ -88,13 +118,15 @@ void MapReader::go_on(Look& look, std::string_view name) {
     left_bytes_ -= bytes;
     look.read_bytes += bytes;
     look.rest.append(piece, bytes);
-    std::size_t begin = 0;
-    for (std::size_t next; (next = look.rest.find('\n', begin)) != std::string::npos; begin = next + 1) {
-      if (!names(std::string_view(look.rest).substr(begin, next - begin), look.inode, name)) continue;
+    std::size_t from = 0;
+    for (std::size_t next; (next = look.rest.find('\n', from)) != std::string::npos; from = next + 1) {
+      const std::string_view line = std::string_view(look.rest).substr(from, next - from);
+      look.seen.note(line);
+      if (!names(line, look.inode, name)) continue;
       look.answer = Answer::yes;
       return;
     }
-    look.rest.erase(0, begin);
+    look.rest.erase(0, from);
     if (look.rest.size() > kLongestLine || look.read_bytes > kMostBytes) {
       look.answer = Answer::unseen;
       return;

@@ -15,6 +15,13 @@
 
 namespace tensor_fusion::node::hypervisor {
 
+// Of the libraries that matter here, those that a process has in its memory, by their names.
+struct Libraries {
+  bool limiter = false;
+  bool driver = false;
+  void note(std::string_view line);  // of /proc/PID/maps
+};
+
 class MapReader {
  public:
   static constexpr std::size_t kBytesAPeriod = 256u << 10;
@@ -27,8 +34,9 @@ class MapReader {
     unseen,  // what it has is not to be read from here, or is more than is read of anybody
     later    // ask again in the next period
   };
+  // `seen`: with a no, for which all that it has was read, what there is of libraries.
   Answer has_mapped(pid_t pid, std::uint64_t start_ticks, const system::FileIdentity& file, std::string_view name,
-                    std::uint64_t now_ns);
+                    std::uint64_t now_ns, Libraries* seen = nullptr);
   void forget(pid_t pid);  // it executes something else now
 
  private:
@@ -41,7 +49,9 @@ class MapReader {
     system::Fd maps = {};
     std::size_t read_bytes = 0;
     std::string rest = {};  // of a line
+    Libraries seen = {};
   };
+  void begin(Look& look);
   void go_on(Look& look, std::string_view name);
 
   std::list<Look> looks_;  // the newest first

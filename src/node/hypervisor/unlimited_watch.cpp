@@ -7,7 +7,6 @@
 #include "node/hypervisor/escape.h"
 #include "node/hypervisor/membership.h"
 #include "system/clock.h"
-#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -43,10 +42,13 @@ void UnlimitedWatch::saw(std::vector<UnlimitedProcess> now) {
     process.first_seen_ns = is_new ? now_ns : old->first_seen_ns;
     process.reported = !is_new && old->reported;
     process.counts = !is_new && old->counts;
+    if (!is_new) process.judged = old->judged;
     if (process.reported) continue;
     if (!process.counts && looks > 0) process.counts = process.tenant.empty() || (--looks, has_left_it_out(process));
     if (!process.counts) continue;
-    std::uint64_t& most = used[account_of(process)];
+    const std::string account = account_of(process);
+    if (account.empty()) continue;  // it has gone, and nobody else is to pay for it
+    std::uint64_t& most = used[account];
     most = std::max(most, is_new ? kCloselyNs : std::min(now_ns - old->seen_ns, kUnlimitedForNs));
   }
   for (const auto& [name, ns] : used) {
@@ -91,11 +93,14 @@ bool UnlimitedWatch::judge(UnlimitedProcess& process, std::uint64_t now_ns) {
   }
   const Ended answer = end_if_escaped(process);
   if (answer == Ended::later && since_ns < kDecidedNs) return false;
-  process.reported = true;
-  if (since_ns < kUnlimitedForNs) {
-    if (account->second.told_ns != 0 && now_ns - account->second.told_ns < kTellAgainNs) return true;
-    account->second.told_ns = now_ns;
+  const bool was_told =
+      since_ns < kUnlimitedForNs && account->second.told_ns != 0 && now_ns - account->second.told_ns < kTellAgainNs;
+  process.reported = !was_told || answer == Ended::yes;
+  if (was_told) {
+    if (!process.reported) look_again_in(kUnlimitedForNs);  // it may stay, and is told of by itself then
+    return true;
   }
+  if (since_ns < kUnlimitedForNs) account->second.told_ns = now_ns;
   tell(process, answer == Ended::yes);
   return true;
 }
@@ -122,14 +127,24 @@ bool UnlimitedWatch::may_be_ended(const std::string& name) const {
   return tenant && tenant->record.mount_namespace != 0 && tenant->record.ends_unlimited;
 }
 
-UnlimitedWatch::Ended UnlimitedWatch::end_if_escaped(const UnlimitedProcess& process) {
+UnlimitedWatch::Ended UnlimitedWatch::end_if_escaped(UnlimitedProcess& process) {
   if (!may_be_ended(process.tenant)) return Ended::no;
   Tenant* tenant = tenants_.find(process.tenant);
   const auto pidfd = system::open_pidfd(process.pid);
   if (!pidfd) return Ended::no;
+  // What was answered earlier may be of another program, or of this one before it had its limiter.
+  const auto executes = [&process] {
+    const auto stat = system::process_stat(system::living_thread(process.pid));
+    return stat ? stat->layout : decltype(process.judged){};
+  };
+  if (const auto layout = executes(); layout != process.judged) {
+    tenant->maps.forget(system::living_thread(process.pid));
+    process.judged = layout;
+  }
   const Escape escape =
       has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->slice_files(), system::monotonic_ns());
   if (escape != Escape::yes) return escape == Escape::later ? Ended::later : Ended::no;
+  if (executes() != process.judged) return Ended::later;
   // Looked at again behind the pidfd: the number may be another process's by now, and its claim may have come.
   tenants_.scan(*tenant);
   const bool ended = system::is_alive(process.pid, process.start_ticks) && in_view_of(tenant->record, process.pid) &&

@@ -14,6 +14,7 @@
 #include "node/hypervisor/event_ring.h"
 #include "node/hypervisor/tenant_table.h"
 #include "system/loop.h"
+#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -28,6 +29,7 @@ struct UnlimitedProcess {
   std::uint64_t seen_ns = 0;  // last
   bool counts = false;        // together with those before it
   bool reported = false;
+  decltype(system::ProcessStat::layout) judged{};  // what it executed when it was looked at to be judged
 };
 
 class UnlimitedWatch {
@@ -54,7 +56,7 @@ class UnlimitedWatch {
   void give_back(std::uint64_t now_ns);
   bool has_left_it_out(const UnlimitedProcess& process) const;
   bool may_be_ended(const std::string& tenant) const;
-  Ended end_if_escaped(const UnlimitedProcess& process);
+  Ended end_if_escaped(UnlimitedProcess& process);
   void tell(const UnlimitedProcess& process, bool ended);
 
   system::Loop& loop_;

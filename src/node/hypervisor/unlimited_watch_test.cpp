@@ -96,6 +96,19 @@ TEST(UnlimitedWatch, counts_together_what_processes_of_a_user_do_outside_of_slic
   EXPECT_TRUE(told());
 }
 
+TEST(UnlimitedWatch, tells_of_one_that_stays_also_shortly_after_those_that_did_not) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Chain chain(false);
+  const auto told = [&] { return daemon.has_event("unlimited", "uses the GPU without a live limiter"); };
+  chain.run(daemon, 12, told);
+  ASSERT_TRUE(told());
+  const Child lasting;
+  daemon.world("process " + std::to_string(lasting.pid) + " GPU-0000 4096 0\n");
+  EXPECT_TRUE(
+      eventually([&] { return daemon.has_event("unlimited", "process " + std::to_string(lasting.pid) + " "); }));
+}
+
 TEST(UnlimitedWatch, counts_nobody_who_is_about_to_be_seen_to_have_its_limiter) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
