@@ -2,7 +2,9 @@
 
 #include <elf.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -46,6 +48,13 @@ std::optional<Pages> pages_of(std::string_view bytes) {
 bool allows_execution(const std::string& folder) {
   struct statvfs status{};
   return ::statvfs(folder.c_str(), &status) == 0 && (status.f_flag & ST_NOEXEC) == 0;
+}
+
+// Whoever may write there decides what our programs load.
+bool is_ours_alone(const std::string& folder) {
+  struct stat status{};
+  return ::stat(folder.c_str(), &status) == 0 && (status.st_uid == ::geteuid() || status.st_uid == 0) &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 constexpr const char* kBetweenLibraries = ": ";
@@ -126,6 +135,10 @@ std::expected<std::string, std::string> LimiterLibrary::keep(const std::vector<s
     }
     if (!allows_execution(folder)) {
       why = fmt::format("`{}` is mounted noexec", folder);
+      continue;
+    }
+    if (!is_ours_alone(folder)) {
+      why = fmt::format("others may write in `{}`", folder);
       continue;
     }
     const std::string path = fmt::format("{}/{}", folder, versioned_name());

@@ -129,5 +129,17 @@ TEST_F(LimiterLibraryTest, takes_the_next_folder_when_one_cannot_be_written) {
   EXPECT_FALSE(library->keep({(folder_ / "a-file").string()}));
 }
 
+TEST_F(LimiterLibraryTest, is_kept_where_nobody_else_may_write) {
+  const auto library = LimiterLibrary::load(write("limiter.so", elf_), "");
+  ASSERT_TRUE(library);
+  const auto open_to_all = folder_ / "shared";
+  fs::create_directory(open_to_all);
+  fs::permissions(open_to_all, fs::perms::all);
+  const auto refused = library->keep({open_to_all.string()});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().find("others may write"), std::string::npos) << refused.error();
+  EXPECT_TRUE(fs::is_empty(open_to_all));
+}
+
 }  // namespace
 }  // namespace tensor_fusion::cli

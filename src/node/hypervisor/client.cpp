@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "node/hypervisor/state_directory.h"
 #include "system/clock.h"
 #include "system/file.h"
 
@@ -109,6 +110,7 @@ base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
   if (options.hypervisor_command.empty()) return client;
   const unsigned mode = ::geteuid() == 0 ? 0755 : 0700;
   if (auto made = system::make_directories(options.state, mode); !made) return std::unexpected(made.error());
+  if (auto owned = check_owner(options.state); !owned) return std::unexpected(owned.error());
   const std::string log = options.state + "/hypervisor.log";
   if (auto begun = begin_log(log); !begun) return std::unexpected(begun.error());
   constexpr std::uint64_t kAgainNs = 200'000'000;

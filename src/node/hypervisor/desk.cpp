@@ -216,6 +216,9 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
   if (!request) return refuse(connection, request.error());
   Tenant* tenant = tenant_for(connection, peer, json, "tenant");
   if (!tenant) return;
+  if (system::start_ticks(peer.pid) != peer.start_ticks || peer.start_ticks == 0)
+    return refuse(connection, {ErrorCode::kPermission,
+                               "the process that connected has gone; limits are changed by one that is there to ask"});
   if (const Tenant* inside = parts_.tenants.owner_of(peer.pid))
     return refuse(connection,
                   {ErrorCode::kPermission, "process " + std::to_string(peer.pid) + " runs in the slice " +

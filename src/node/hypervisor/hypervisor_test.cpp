@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 
+#include "base/id.h"
 #include "node/hypervisor/tenant_record.h"
 #include "node/hypervisor/test_slice.h"
 
@@ -34,6 +35,27 @@ TEST(Hypervisor, gives_a_slice_with_the_limits_that_were_asked) {
     named = named || (key == "TENSOR_FUSION_SLICE" && value == slice.reply.slice_directory);
   EXPECT_TRUE(named);
   EXPECT_EQ(daemon.tenant("a")["devices"].at(0)["memory_limit_bytes"].as_uint(), 2 * kTestGi);
+}
+
+// Ids are numbers, stirred: whoever has one finds those that come next.
+std::string id_after(const std::string& id, std::uint64_t later) {
+  constexpr std::string_view kLetters = "abcdefghijkmnpqrstuvwxyz23456789";
+  std::uint64_t stirred = 0, inverse = 1;
+  for (std::size_t i = id.size(); i > 0; --i) stirred = stirred << 5 | kLetters.find(id[i - 1]);
+  for (int i = 0; i < 6; ++i) inverse *= 2 - 0x2545f491u * inverse;
+  return base::short_id((stirred * inverse & 0x3fffffffu) + later);
+}
+
+TEST(Hypervisor, gives_no_slice_an_id_that_is_anothers_name) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice first(daemon, request("first"));
+  ASSERT_EQ(id_after(first.reply.id, 0), first.reply.id);
+  const std::string after_next = id_after(first.reply.id, 2);
+  Slice trick(daemon, request(after_next));
+  ASSERT_EQ(trick.reply.id, id_after(first.reply.id, 1));
+  Slice victim(daemon, request("victim"));
+  EXPECT_NE(victim.reply.id, after_next);
 }
 
 TEST(Hypervisor, tells_why_a_request_finds_no_room) {

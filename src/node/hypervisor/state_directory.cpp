@@ -28,17 +28,19 @@ constexpr const char* kLogEnding = ".log";
 constexpr const char* kLastFolder = "/last";  // in logs: a folder for each user, with one link a name
 
 // A directory in a place where everybody may write must be ours, or another user could read and replace what is in it.
+}  // namespace
+
+// Whoever owns it decides what stands in it, and a hypervisor acts on that with its own user's rights: root's, too.
 base::Result<void> check_owner(const std::string& path) {
-  struct stat info{};
-  if (::lstat(path.c_str(), &info) != 0) return std::unexpected(system::error_of("use the directory", path, errno));
-  if (S_ISLNK(info.st_mode)) return {};  // the user's own choice; its target is checked by use
-  if (info.st_uid != ::geteuid() && ::geteuid() != 0)
-    return base::fail(ErrorCode::kPermission, path + " belongs to another user (" + std::to_string(info.st_uid) +
-                                                  "); choose another directory with --state");
+  struct stat named{}, meant{};
+  if (::lstat(path.c_str(), &named) != 0 || ::stat(path.c_str(), &meant) != 0)
+    return std::unexpected(system::error_of("use the directory", path, errno));
+  for (const uid_t owner : {named.st_uid, meant.st_uid})
+    if (owner != ::geteuid())
+      return base::fail(ErrorCode::kPermission, path + " belongs to another user (" + std::to_string(owner) +
+                                                    "); choose another directory with --state");
   return {};
 }
-
-}  // namespace
 
 std::string state_directory(const std::string& explicit_directory) {
   if (!explicit_directory.empty()) return explicit_directory;
@@ -136,7 +138,11 @@ base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
   StateDirectory state(path, std::move(*lock));
   for (const auto& [directory, its_mode] :
        {std::pair{state.records(), 0700u}, {state.pages(), 0700u}, {state.tenants(), 0755u}, {state.logs(), 0755u}})
-    if (auto made = system::make_directories(directory, its_mode); !made) return std::unexpected(made.error());
+    if (auto made = system::make_directories(directory, its_mode); !made) {
+      return std::unexpected(made.error());
+    } else if (auto owned = check_owner(directory); !owned) {
+      return std::unexpected(owned.error());
+    }
   state.prune_logs();  // they may be what fills it
   const std::string probe = path + "/probe";
   if (auto written = system::replace_file(probe, std::string(4096, 'x'), 0600); !written)

@@ -13,6 +13,9 @@
 
 namespace tensor_fusion::node::hypervisor {
 
+// Refuses a directory of another user, to root, too: what stands in it is acted on.
+base::Result<void> check_owner(const std::string& path);
+
 class StateDirectory {
  public:
   static base::Result<StateDirectory> open(const std::string& path);

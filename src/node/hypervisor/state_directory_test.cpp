@@ -79,5 +79,24 @@ TEST(Hypervisor, leaves_no_log_of_a_slice_that_it_could_not_make) {
   EXPECT_EQ(logs, 1u);
 }
 
+TEST(StateDirectory, of_another_user_is_refused_to_root_too) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
+  const system::ScratchDirectory scratch;
+  const auto refuses = [&](const std::string& path) {
+    const auto opened = StateDirectory::open(path);
+    return !opened && opened.error().message.find("belongs to another user") != std::string::npos;
+  };
+  const std::string theirs = scratch.path("theirs"), ours = scratch.path("ours");
+  ASSERT_TRUE(StateDirectory::open(theirs));
+  ASSERT_TRUE(StateDirectory::open(ours));
+  ASSERT_EQ(::chown(theirs.c_str(), 70001, 70001), 0);
+  EXPECT_TRUE(refuses(theirs));
+  std::filesystem::create_directory_symlink(theirs, scratch.path("link"));
+  EXPECT_TRUE(refuses(scratch.path("link")));
+  std::filesystem::remove_all(ours + "/tenants");
+  std::filesystem::create_directory_symlink(theirs, ours + "/tenants");
+  EXPECT_TRUE(refuses(ours)) << "what lies in it is somebody else's";
+}
+
 }  // namespace
 }  // namespace tensor_fusion::node::hypervisor

@@ -77,10 +77,11 @@ TenantTable::~TenantTable() {
   }
 }
 
+// Nobody else's name, either: the next id can be told from one's own, and a name like it would be meant by neither.
 std::string TenantTable::free_id() {
   std::string id;
   do id = base::short_id(next_number_++);
-  while (tenants_.contains(id) || system::exists(state_.tenant(id)));
+  while (find(id) != nullptr || system::exists(state_.tenant(id)));
   return id;
 }
 
