@@ -188,7 +188,7 @@ TEST(Hypervisor, ends_nobody_who_has_got_its_claim_since_it_was_seen_without) {
   Viewed program([&] {  // before the slice, whose claim it would have in its memory
     std::thread([&] {
       if (::read(go[0], claim.data(), claim.size()) <= 0) std::_Exit(1);
-      page = *system::MappedPage::attach(claim.c_str(), sizeof(contract::ClaimPage), true);
+      page = *system::MappedPage::attach(claim, sizeof(contract::ClaimPage), true);
       if (::write(done[1], "x", 1) != 1) std::_Exit(1);
     }).detach();
   });
