@@ -50,6 +50,10 @@ std::optional<bool> Growth::is_listed(const contract::GrantPage& page, std::uint
   return false;
 }
 
+bool Growth::is_one_of_several(const contract::GrantPage& page, std::uint32_t pid) {
+  return processes_of(page, page.process_sequence.load(kAcquire), pid) > 1;
+}
+
 std::uint64_t Growth::surplus(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
                               std::uint32_t pid) {
   before_change(grant, own);

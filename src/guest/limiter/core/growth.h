@@ -26,6 +26,8 @@ class Growth {
   // and held the same all through that reading.
   std::uint64_t surplus(const contract::GrantDevice& grant, const contract::GrantPage& page, std::uint64_t own,
                         std::uint32_t pid);
+  // Whether the list names it and others: surplus() is 0 then, whatever another reading shows.
+  bool is_one_of_several(const contract::GrantPage& page, std::uint32_t pid);
   // Among the tenant's processes; nothing while their list changes.
   std::optional<bool> is_listed(const contract::GrantPage& page, std::uint32_t pid);
   void before_change(const contract::GrantDevice& grant, std::uint64_t own);  // of what this process holds

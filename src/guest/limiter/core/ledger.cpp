@@ -300,6 +300,11 @@ std::uint64_t Ledger::surplus(const Device& device) {
   return growth_[device.index].surplus(*device.grant, *device.grant_page, held(device).load(kRelaxed), pid_);
 }
 
+bool Ledger::is_one_of_several(const Device& device) {
+  LedgerLock lock(*this, device.index);
+  return growth_[device.index].is_one_of_several(*device.grant_page, pid_);
+}
+
 Ledger::View Ledger::view(const Device& device) {
   const contract::GrantDevice& grant = *device.grant;
   View view;

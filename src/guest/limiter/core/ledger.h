@@ -60,6 +60,7 @@ class Ledger {
 
   std::uint64_t holds(const Device& device) { return held(device).load(std::memory_order_relaxed); }
   std::uint64_t surplus(const Device& device);  // see Growth
+  bool is_one_of_several(const Device& device);
 
   // What a program may see: the limit, and what is left of it.
   struct View {

@@ -163,6 +163,32 @@ TEST(ContextCost, is_no_more_than_the_driver_shows_where_what_was_learned_is_too
   grant.reading_done = 0;
 }
 
+TEST(ContextCost, is_not_asked_for_where_no_reading_could_tell_whose_it_is) {
+  FakeMemory& fake = FakeMemory::get();
+  contract::GrantDevice& grant = fake.slice.grant().devices[0];
+  contract::ClaimPage& claim = fake.slice.claim();
+  grant.context_overhead_bytes = 400 * kMiB;
+  grant.flags.fetch_or(contract::kMemoryUnlimited);  // so that nothing else asks
+  claim.process_high = 2;
+  claim.processes[1].pid = 1;
+  claim.processes[1].state = contract::kSlotLive;
+  fake.slice.start_hypervisor({}, false);
+  while (fake.slice.grant().process_count != 2 || (fake.slice.grant().process_sequence & 1) != 0)
+    std::this_thread::yield();
+  const std::uint32_t asked = claim.processes[0].devices[0].settle_request;
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(claim.processes[0].devices[0].settle_request.load(), asked) << "it would wait for the hypervisor";
+  EXPECT_EQ(fake.charged(), 400 * kMiB);
+  ASSERT_EQ(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  claim.processes[1].state = contract::kSlotFree;
+  claim.process_high = 1;
+  fake.slice.stop_hypervisor();
+  grant.flags.fetch_and(~contract::kMemoryUnlimited);
+  grant.context_overhead_bytes = 0;
+  grant.reading_done = 0;
+}
+
 TEST(ContextCost, is_looked_for_in_what_is_left_without_counting_refusals) {
   FakeMemory& fake = FakeMemory::get();
   contract::GrantDevice& grant = fake.slice.grant().devices[0];

@@ -85,7 +85,9 @@ void bound_overhead(Device& device, std::uint64_t context) {
     if (holding.kind == Kind::context && &attached.devices[holding.device] == &device) of_contexts += holding.bytes;
     return false;
   });
-  if (attached.ledger.holds(device) != of_contexts || !ask_for_reading(device)) return;
+  if (attached.ledger.holds(device) != of_contexts || attached.ledger.is_one_of_several(device) ||
+      !ask_for_reading(device))
+    return;
   std::uint64_t surplus = attached.ledger.surplus(device);
   attached.holdings.update(Kind::context, context, [&](Holding& holding) {
     if (surplus > holding.bytes) surplus = holding.bytes;
@@ -96,8 +98,6 @@ void bound_overhead(Device& device, std::uint64_t context) {
 
 }  // namespace
 
-// The overhead of a context on this device was not known when it was made: the hypervisor reads it off the driver's own
-// account, now that it has come or gone.
 bool ask_for_overhead(Device& device) {
   if (hypervisor_away()) return false;
   const std::uint32_t before = device.grant->settled.load(std::memory_order_relaxed);
