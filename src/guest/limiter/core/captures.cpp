@@ -85,12 +85,14 @@ void Captures::clear() {
   count_.store(0, kRelaxed);
 }
 
-bool capturing(CUstream stream, bool own) {
-  if (!g_captures.any()) return false;
+std::optional<bool> driver_captures(CUstream stream, bool own) {
   const auto ask = own && driver().cuStreamIsCapturing_ptsz != nullptr ? driver().cuStreamIsCapturing_ptsz
                                                                        : driver().cuStreamIsCapturing;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return ask != nullptr && ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+  if (ask == nullptr || ask(stream, &status) != CUDA_SUCCESS) return std::nullopt;
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
+
+bool capturing(CUstream stream, bool own) { return g_captures.any() && driver_captures(stream, own).value_or(false); }
 
 }  // namespace tensor_fusion::guest::limiter::gate

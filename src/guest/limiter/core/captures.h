@@ -5,6 +5,7 @@
 // Any thread. What has no place here is counted all the same, and then taken for ended with whichever ends.
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "guest/limiter/core/device.h"
 #include "guest/limiter/core/mutex.h"
@@ -47,6 +48,9 @@ class Captures {
 };
 
 extern Captures g_captures;
+
+// What the driver says of the stream; nothing where it does not.
+std::optional<bool> driver_captures(CUstream stream, bool own);
 
 // Whether what is put on this stream now would be captured.
 bool capturing(CUstream stream, bool own);

@@ -128,10 +128,14 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
     // Not with the pool held: what the stream waits for may be another thread that allocates.
     // Nor during another stream's capture, which a call that waits may spoil.
     pool->mutex.unlock();
-    if (!gate::g_captures.any())
-      own_stream ? TF_REAL(cuStreamSynchronize_ptsz)(stream) : TF_REAL(cuStreamSynchronize)(stream);
+    if (!gate::g_captures.any()) {
+      if (own_stream)
+        TF_REAL(cuStreamSynchronize_ptsz)(stream);
+      else
+        TF_REAL(cuStreamSynchronize)(stream);
+    }
     pool->mutex.lock();
-    TF_REAL(cuMemPoolTrimTo)(handle, 0);
+    if (!gate::g_captures.any()) TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_pool(attached, *pool);
     most = most_growth(bytes, *pool);
     room = try_reserve(*pool->device, most);

@@ -35,10 +35,7 @@ bool goes_on(CUresult result, CUstream stream, bool own_stream) {
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
     return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult told =
-      own_stream ? TF_REAL(cuStreamIsCapturing_ptsz)(stream, &status) : TF_REAL(cuStreamIsCapturing)(stream, &status);
-  return told != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+  return gate::driver_captures(stream, own_stream).value_or(true);
 }
 
 template <class Call>

@@ -82,6 +82,8 @@ TEST_F(Capture, goes_on_when_an_end_of_it_fails_unless_the_driver_says_that_ther
   EXPECT_TRUE(goes_on_after_an_end_of(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD));
   g_status = CU_STREAM_CAPTURE_STATUS_NONE;
   EXPECT_FALSE(goes_on_after_an_end_of(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD));
+  g_driver.cuStreamIsCapturing = nullptr;
+  EXPECT_TRUE(goes_on_after_an_end_of(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)) << "a driver that cannot say";
 }
 
 TEST_F(Capture, is_not_ended_on_a_stream_that_only_joined_it) {
@@ -120,10 +122,19 @@ TEST_F(Capture, of_one_stream_is_not_spoilt_by_a_pool_that_is_full_for_another) 
   CUdeviceptr pointer = 0;
   ASSERT_EQ(cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
   const int waits = fake.waits;
+  static int trims;
+  trims = 0;
+  const auto plain = g_driver.cuMemPoolTrimTo;
+  g_driver.cuMemPoolTrimTo = [](CUmemoryPool, std::size_t) {
+    ++trims;
+    return CUDA_SUCCESS;
+  };
   begin();
   EXPECT_EQ(cuMemAllocFromPoolAsync(&pointer, 2 * FakeMemory::kLimit, pool, FakeMemory::stream(2)),
             CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(fake.waits, waits) << "to wait is forbidden to every thread then";
+  EXPECT_EQ(trims, 0) << "a pool that gives back may wait";
+  g_driver.cuMemPoolTrimTo = plain;
   ASSERT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
   EXPECT_EQ(fake.charged(), 0u);
 }
