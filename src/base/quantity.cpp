@@ -75,9 +75,17 @@ Result<Number> split_number(std::string_view text, const char* example) {
     return refuse(text, std::string("is not an amount; write it like ") + example);
   number.unit = trim(body.substr(end));
   const auto digit_at = [&](std::size_t at) { return at < body.size() && body[at] >= '0' && body[at] <= '9'; };
-  if (end < body.size() && body[end] == ',' && digit_at(end + 1))
+  if (end < body.size() && body[end] == ',' && digit_at(end + 1)) {
+    std::size_t digits = 0;
+    while (digit_at(end + 1 + digits)) ++digits;
+    const std::size_t after = end + 1 + digits;
+    const bool more = body.substr(0, end).find('.') != std::string_view::npos ||
+                      (after < body.size() && (body[after] == ',' || body[after] == '.'));
+    // Before three digits it may stand for thousands, and then a point would be another amount.
+    if (more || digits == 3) return refuse(text, "has a comma; a part is written with a point, thousands with nothing");
     return refuse(text, "has a comma; a part is written with a point, like " + std::string(body.substr(0, end)) + "." +
                             std::string(body.substr(end + 1)));
+  }
   const std::size_t power = end + 1 + (end + 1 < body.size() && (body[end + 1] == '+' || body[end + 1] == '-') ? 1 : 0);
   if (end < body.size() && (body[end] == 'e' || body[end] == 'E') && digit_at(power))
     return refuse(text, std::string("has a power of ten, which is not read; write it like ") + example);

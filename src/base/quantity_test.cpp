@@ -71,5 +71,16 @@ TEST(Quantity, writes_what_it_reads) {
   EXPECT_EQ(to_text(Tflops{19.5}), "19.5TFLOPS");
 }
 
+TEST(Quantity, offers_no_other_amount_for_a_comma_that_may_stand_for_thousands) {
+  EXPECT_NE(parse_bytes("1,5Gi").error().message.find("like 1.5Gi"), std::string::npos);
+  EXPECT_NE(parse_bytes("1,0625Gi").error().message.find("like 1.0625Gi"), std::string::npos);
+  for (const char* text : {"8,589,934,592", "8,000Gi", "1.5,2Gi", "1,5.2Gi", "1,2,3"}) {
+    const auto parsed = parse_bytes(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_NE(parsed.error().message.find("comma"), std::string::npos) << parsed.error().message;
+    EXPECT_EQ(parsed.error().message.find("like"), std::string::npos) << parsed.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace tensor_fusion::base

@@ -41,6 +41,16 @@ TEST(Text, replaces_what_is_no_character) {
   EXPECT_EQ(valid_utf8("\xe6\x97\""), "\ufffd\ufffd\"") << "cut: what follows is kept";
 }
 
+// What a program calls itself must not move the cursor or change colours of who looks at it.
+TEST(Printable, leaves_nothing_that_a_terminal_obeys) {
+  EXPECT_EQ(printable("a\x1b[31mb\n"), "a?[31mb?");
+  EXPECT_EQ(printable("\u009b31m"), "?31m");
+  EXPECT_EQ(printable("\x9b"
+                      "31m"),
+            "\ufffd31m");
+  EXPECT_EQ(printable("ü 😀"), "ü 😀");
+}
+
 TEST(Printable, shows_marks_that_turn_the_direction_of_writing) {
   EXPECT_EQ(printable("a\u202e\u2066\u200fb\u061c"), "a???b?");
   EXPECT_EQ(printable("\u20ac\u2065\u200b"), "\u20ac\u2065\u200b");

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/text.h"
 #include "cli/request.h"
 #include "system/clock.h"
 #include "system/process.h"
@@ -101,7 +102,7 @@ int change_limit(const Context& context) {
   auto reply = client->limit(*request);
   if (!reply) return fail_with_suggestion(context, *client, request->tenant, reply.error());
   for (const base::Json& sentence : (*reply)["notices"].items())
-    std::fprintf(stderr, "tensor-fusion: %s\n", view::printable(sentence.as_string()).c_str());
+    std::fprintf(stderr, "tensor-fusion: %s\n", base::printable(sentence.as_string()).c_str());
   auto list = client->list();
   if (!list) return context.fail(list.error());
   auto slices = view::slice_list_from(*list);

@@ -57,7 +57,7 @@ std::string first_line(std::string_view said) {
   constexpr std::string_view kOfTheSimulatedDriver = "simulated NVML: ";
   std::string_view line = base::trim(said.substr(0, said.find('\n')));
   if (line.starts_with(kOfTheSimulatedDriver)) line.remove_prefix(kOfTheSimulatedDriver.size());
-  return view::printable(line);
+  return base::printable(line);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class Parser {
  private:
   using Failure = std::optional<UsageError>;
 
-  Failure fail(std::string_view message) const { return UsageError{view::printable(message), result_.command}; }
+  Failure fail(std::string_view message) const { return UsageError{base::printable(message), result_.command}; }
 
   Failure take_argument(const std::string& word) {
     if (auto failure = look_for_other_dashes(word)) return failure;

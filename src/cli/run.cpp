@@ -166,7 +166,7 @@ class Run {
       notice(
           fmt::format("CUDA_VISIBLE_DEVICES={} is set anew for the program, which gets the cards of its slice; --gpu "
                       "chooses them",
-                      view::printable(*chosen)));
+                      base::printable(*chosen)));
     auto variables = program_environment(own_environment(), for_slice, invocation_.values("env"));
     if (entered) preload_first(variables, fmt::format("{}/{}", kViewDirectory, kLimiterFile));
     if (!allow_unlimited_) {
@@ -204,7 +204,7 @@ class Run {
       if (!reply && reply.error().code == ErrorCode::kNoCapacity && invocation_.has("wait")) {
         const std::string_view why = reply.error().message;
         notice(fmt::format("waiting in line: {}",
-                           view::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
+                           base::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
         request_.wait_ms = kWaitForeverMs;
         reply = client_->run(request_);
       }
@@ -218,7 +218,7 @@ class Run {
       if (forgotten) slice_ = {};
       return forgotten ? stop(kHypervisorGone, done.error().message) : gone_or(done.error());
     }
-    for (const std::string& sentence : slice_.notices) notice(view::printable(sentence));
+    for (const std::string& sentence : slice_.notices) notice(base::printable(sentence));
     return {};
   }
 

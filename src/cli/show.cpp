@@ -256,7 +256,7 @@ int show_events(const Context& context) {
     context.print_json(view::to_json(events));
   } else if (name && events.empty()) {
     context.print(
-        fmt::format("no events of the slice `{}`; `tensor-fusion events` lists all\n", view::printable(*name)));
+        fmt::format("no events of the slice `{}`; `tensor-fusion events` lists all\n", base::printable(*name)));
   } else {
     context.print(view::to_table(events, context.style()));
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace tensor_fusion::view {
 namespace {
 
@@ -53,8 +55,9 @@ std::string to_text(const std::vector<Finding>& findings, const Style& style) {
   for (const Finding& finding : findings) {
     const auto [word, escape] = text_of(finding.verdict);
     const std::string mark = style.colours ? fmt::format("{}{:<4}\x1b[0m", escape, word) : fmt::format("{:<4}", word);
-    out += fmt::format("{}  {:<{}}  {}\n", mark, finding.name, width, printable(finding.detail));
-    if (!finding.advice.empty()) out += fmt::format("      {:<{}}  -> {}\n", "", width, printable(finding.advice));
+    out += fmt::format("{}  {:<{}}  {}\n", mark, finding.name, width, base::printable(finding.detail));
+    if (!finding.advice.empty())
+      out += fmt::format("      {:<{}}  -> {}\n", "", width, base::printable(finding.advice));
   }
   const auto bad =
       std::ranges::count_if(findings, [](const Finding& finding) { return finding.verdict == Verdict::kBad; });

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/quantity.h"
+#include "base/text.h"
 
 namespace tensor_fusion::view {
 namespace {
@@ -28,9 +29,9 @@ std::uint64_t used_memory(const Slice& slice) {
 }
 
 std::string trouble_of(const Device& device) {
-  std::string trouble = device.healthy ? "" : device.health.empty() ? "LOST" : printable(device.health);
+  std::string trouble = device.healthy ? "" : device.health.empty() ? "LOST" : base::printable(device.health);
   if (device.also_shared_by.empty()) return trouble;
-  return trouble + (trouble.empty() ? "" : ", ") + "also given out by " + printable(device.also_shared_by);
+  return trouble + (trouble.empty() ? "" : ", ") + "also given out by " + base::printable(device.also_shared_by);
 }
 
 // Behind the line where it fits, else below it: it is what has to be read.
@@ -87,7 +88,7 @@ std::string device_lines(const std::vector<Device>& devices, const SliceList& sl
     }
     const double busy = device.utilization_percent.value_or(used / 100.0);
     lines.push_back({.index = fmt::format("GPU {:<2}", device.index),
-                     .model = printable(device.model).substr(0, kLongestModel),
+                     .model = base::printable(device.model).substr(0, kLongestModel),
                      .busy = fmt::format("{:>3.0f}%", busy),
                      .memory = memory_text(device.memory_used_bytes, device.memory_bytes),
                      .health = trouble_of(device),

@@ -45,11 +45,9 @@ std::size_t columns_of(std::string_view utf8) {
   return static_cast<std::size_t>(std::ranges::count_if(utf8, [](char byte) { return !continues_character(byte); }));
 }
 
-std::string printable(std::string_view text) { return base::printable(text); }
-
 void Table::add(std::vector<Cell> row) {
   row.resize(columns_.size());
-  for (Cell& cell : row) cell.text = printable(cell.text);
+  for (Cell& cell : row) cell.text = base::printable(cell.text);
   rows_.push_back(std::move(row));
 }
 

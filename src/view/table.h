@@ -41,6 +41,5 @@ class Table {
 };
 
 std::size_t columns_of(std::string_view utf8);  // code points: good enough for names and the dots we draw
-std::string printable(std::string_view text);
 
 }  // namespace tensor_fusion::view

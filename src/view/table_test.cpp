@@ -57,15 +57,5 @@ TEST(Table, keeps_a_row_with_missing_or_surplus_cells) {
   EXPECT_EQ(table.render({}), "A  B\nx\nx  y\n");
 }
 
-// What a program calls itself must not move the cursor or change colours of who looks at it.
-TEST(Printable, leaves_nothing_that_a_terminal_obeys) {
-  EXPECT_EQ(printable("a\x1b[31mb\n"), "a?[31mb?");
-  EXPECT_EQ(printable("\u009b31m"), "?31m");
-  EXPECT_EQ(printable("\x9b"
-                      "31m"),
-            "\ufffd31m");
-  EXPECT_EQ(printable("ü 😀"), "ü 😀");
-}
-
 }  // namespace
 }  // namespace tensor_fusion::view
