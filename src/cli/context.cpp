@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -17,36 +16,22 @@
 
 #include "base/text.h"
 #include "cli/driver.h"
+#include "cli/state_choice.h"
 #include "contract/grant.h"
 #include "node/hypervisor/state_path.h"
-#include "system/clock.h"
 #include "system/fd.h"
 #include "system/file.h"
-#include "system/unix_socket.h"
 
 namespace tensor_fusion::cli {
 namespace {
 
 constexpr const char* kMachineVariable = "TENSOR_FUSION_SIM";
-constexpr std::uint64_t kReplacedNs = 2'000'000'000;
-constexpr unsigned kLookUs = 20'000;
-constexpr const char* kMachineState = "/run/tensor-fusion";  // of the hypervisor that root runs for everybody
 
-// A user without a hypervisor of their own shares the machine's when there is one.
 std::string find_state(const std::optional<std::string>& chosen) {
   if (chosen) return node::hypervisor::state_directory(*chosen);
-  if (environment(node::hypervisor::kStateVariable) || ::geteuid() == 0) return node::hypervisor::state_directory();
-  const std::string socket = fmt::format("{}/{}", kMachineState, node::hypervisor::kSocketName);
-  const auto answers = [&] { return ::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket); };
-  if (answers()) return kMachineState;
-  // One that is being replaced has left its slices there. Where none comes, a user has one of their own.
-  if (system::list_directory(fmt::format("{}/tenants", kMachineState)).empty())
-    return node::hypervisor::state_directory();
-  for (const std::uint64_t end = system::monotonic_ns() + kReplacedNs; system::monotonic_ns() < end;) {
-    ::usleep(kLookUs);
-    if (answers()) return kMachineState;
-  }
-  return node::hypervisor::state_directory();
+  std::string own = node::hypervisor::state_directory();
+  if (environment(node::hypervisor::kStateVariable) || ::geteuid() == 0) return own;
+  return choose_state(own, kMachineState);
 }
 
 // The hypervisor and its provider run in other folders, and so may the program of a slice. A word without a slash is a
@@ -58,15 +43,6 @@ void make_simulated_machine_absolute() {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(*machine, error).lexically_normal();
   if (!error) ::setenv(kMachineVariable, absolute.c_str(), 1);
-}
-
-// Slices that have outlived their hypervisor; their pages tell of them also where somebody has deleted the records.
-bool holds_slices(const std::string& state) {
-  return std::ranges::any_of(std::array{"/records", "/pages"}, [&](const char* folder) {
-    const auto names = system::list_directory(state + folder);
-    return std::ranges::any_of(
-        names, [](const std::string& name) { return name.ends_with(".json") || name.ends_with(".grant"); });
-  });
 }
 
 // The slice whose view this process is in; nothing outside of slices, and where one has no view of its own.
@@ -94,7 +70,7 @@ int say_failure(bool in_json, int status, std::string_view message) {
   } else {
     // One sentence; reasons, a line each, may follow.
     std::string text;
-    for (const std::string_view line : base::split(message, '\n')) text += view::printable(line) + "\n";
+    for (const std::string_view line : base::split(message, '\n')) text += base::printable(line) + "\n";
     std::fprintf(stderr, "tensor-fusion: %s", text.c_str());
   }
   return status;

@@ -1,0 +1,37 @@
+#include "cli/state_choice.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "node/hypervisor/client.h"
+#include "system/file.h"
+#include "system/unix_socket.h"
+
+namespace tensor_fusion::cli {
+namespace {
+
+bool answers(const std::string& state) {
+  const std::string socket = state + "/" + node::hypervisor::kSocketName;
+  return ::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket);
+}
+
+}  // namespace
+
+std::string choose_state(const std::string& own, const std::string& machine) {
+  if (answers(own)) return own;
+  if (answers(machine)) return machine;
+  // Records and pages of others' slices are not for everybody to list.
+  return holds_slices(own) || system::list_directory(machine + "/tenants").empty() ? own : machine;
+}
+
+bool holds_slices(const std::string& state) {
+  return std::ranges::any_of(std::array{"/records", "/pages"}, [&](const char* folder) {
+    const auto names = system::list_directory(state + folder);
+    return std::ranges::any_of(
+        names, [](const std::string& name) { return name.ends_with(".json") || name.ends_with(".grant"); });
+  });
+}
+
+}  // namespace tensor_fusion::cli
