@@ -29,7 +29,7 @@ class Desk {
     device::ProviderProcess& provider;
     std::function<void()> stop;
     std::string version;
-    std::size_t slices_per_user = 0;
+    std::size_t slices_per_user;
   };
   explicit Desk(Parts parts);
   ~Desk();

@@ -96,7 +96,7 @@ void EventRing::write(const Event& event) {
     std::string all;
     for (auto at = events_.rbegin(); at != events_.rend() && all.size() < kLargestFile; ++at)
       all.insert(0, base::valid_utf8(to_json(*at).dump()) + "\n");
-    if (!system::replace_file(older(file_), all) || ::unlink(file_.c_str()) != 0) return;
+    if (system::replace_file(older(file_), all)) ::unlink(file_.c_str());
     return;  // it is among them
   }
   const system::Fd file(::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));

@@ -265,7 +265,6 @@ struct Hypervisor::State {
     events.keep_in(directory.path());
     // Tenants first: their shares go on before anything new is heard.
     tenants.restore();
-    directory.prune_logs();
     loop->every(kPruneNs, [this] { prune_logs(); });
     server = std::make_unique<Server>(
         *loop, *std::move(listener),

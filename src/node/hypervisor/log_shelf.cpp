@@ -97,7 +97,11 @@ void shorten(const std::string& file, std::uint64_t most, std::uint64_t keep) {
 }
 
 base::Result<std::string> read_kept(int file) {
-  const off_t place = ::lseek(file, 0, SEEK_CUR);
+  off_t place = ::lseek(file, 0, SEEK_CUR);
+  struct stat info{};
+  // Cut to nothing meanwhile, where holes cannot be made or by its owner: what there is now is all new.
+  if (place > 0 && ::fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < place)
+    place = ::lseek(file, 0, SEEK_SET);
   const off_t data = ::lseek(file, place, SEEK_DATA);
   if (data < 0) ::lseek(file, place, SEEK_SET);  // nothing is there, or it is no file that could have a hole
   std::string text;

@@ -34,7 +34,7 @@ class LogShelf {
 void shorten(const std::string& file, std::uint64_t most, std::uint64_t keep);
 
 // What is there of an output from the file's place on; where its front was cut, from the first whole line. The place
-// is behind it afterwards.
+// is behind it afterwards. A file that has become shorter than its place is read from its front.
 base::Result<std::string> read_kept(int file);
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -75,6 +75,16 @@ TEST_F(Shelf, reads_on_where_a_reader_stands_and_skips_what_was_cut_out_meanwhil
   EXPECT_EQ(read_kept(log.get()).value(), "line " + std::to_string(lines_ - 1) + "\n");
 }
 
+TEST_F(Shelf, reads_from_the_front_what_was_written_since_all_was_cut) {
+  print("a", 100);
+  const system::Fd log(::open(path("a").c_str(), O_RDONLY));
+  EXPECT_NE(read_kept(log.get()).value(), "");
+  ASSERT_EQ(::truncate(path("a").c_str(), 0), 0);
+  EXPECT_EQ(read_kept(log.get()).value(), "");
+  print("a", 1);
+  EXPECT_EQ(read_kept(log.get()).value(), "line " + std::to_string(lines_ - 1) + "\n");
+}
+
 TEST_F(Shelf, takes_the_oldest_of_those_that_have_ended_and_never_one_that_runs) {
   running_ = {"quiet"};
   print("quiet", 1);

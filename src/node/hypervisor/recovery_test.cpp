@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include "node/hypervisor/log_shelf.h"
 #include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/tenant_record.h"
 #include "node/hypervisor/test_slice.h"
@@ -74,14 +75,14 @@ TEST(Hypervisor, keeps_the_newest_logs_and_what_it_has_learned) {
   daemon.world("process " + std::to_string(process.pid()) + " GPU-0000 " + std::to_string(400ull << 20) + " 30\n");
   ASSERT_TRUE(eventually([&] { return slice.granted().devices[0].context_overhead_bytes.load() == 300u << 20; }));
   daemon.kill();
-  for (std::size_t i = 0; i < StateDirectory::kLogsKept + 5; ++i)
+  for (std::size_t i = 0; i < ShelfBounds{}.user_files + 5; ++i)
     ASSERT_TRUE(system::replace_file(daemon.state() + "/logs/" + std::to_string(i) + ".log", "x"));
   slice.claimed().processes[process.slot()].devices[0].ledger_bytes.store(
       400 << 20);  // as a limiter that counts its context
   slice.claimed().devices[0].used_bytes.store(400 << 20);
   ASSERT_TRUE(daemon.start());
   EXPECT_TRUE(
-      eventually([&] { return system::list_directory(daemon.state() + "/logs").size() == StateDirectory::kLogsKept; }));
+      eventually([&] { return system::list_directory(daemon.state() + "/logs").size() == ShelfBounds{}.user_files; }));
   EXPECT_TRUE(eventually([&] {
     return daemon.client().devices().value()["devices"].at(0)["context_overhead_bytes"].as_uint() == 300u << 20;
   }));

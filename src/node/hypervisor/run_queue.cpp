@@ -146,7 +146,17 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
                   (parts_.provider.trouble().empty() ? "the driver lists none" : parts_.provider.trouble())});
     return failed;
   }
-  if (has_all(waiting.peer)) {
+  const auto allocations = parts_.tenants.allocations();
+  const auto places = parts_.devices.places();
+  const auto placement = pool::place(places, allocations, place_request(waiting.request));
+  // One of the same name may have come while this one stood in line.
+  const std::string& name = waiting.request.name;
+  if (placement && !name.empty() && parts_.tenants.find(name)) {
+    refuse(waiting.connection, taken(name));
+    return true;
+  }
+  // Not what will never be: nobody waits for that.
+  if ((placement || !placement.error().never) && has_all(waiting.peer)) {
     if (last)
       refuse(waiting.connection,
              {ErrorCode::kNoCapacity, "you have " + std::to_string(parts_.slices_per_user) +
@@ -155,17 +165,8 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
                                           (waiting.request.wait_ms == 0 ? ", or --wait until one has ended" : "")});
     return last;
   }
-  const auto allocations = parts_.tenants.allocations();
-  const auto places = parts_.devices.places();
-  const auto placement = pool::place(places, allocations, place_request(waiting.request));
   if (placement) {
-    // One of the same name may have come while this one stood in line.
-    const std::string& name = waiting.request.name;
-    if (!name.empty() && parts_.tenants.find(name)) {
-      refuse(waiting.connection, taken(name));
-    } else {
-      give(waiting, *placement);
-    }
+    give(waiting, *placement);
     return true;
   }
   if (!last && !placement.error().never) return false;

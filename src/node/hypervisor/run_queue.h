@@ -37,7 +37,7 @@ class RunQueue {
     TenantTable& tenants;
     device::ProviderProcess& provider;
     std::function<void(ConnectionId, const base::Json&)> send;
-    std::size_t slices_per_user = 0;  // of a stranger
+    std::size_t slices_per_user;  // of a stranger
   };
   explicit RunQueue(Parts parts) : parts_(std::move(parts)) {}
   ~RunQueue();

@@ -375,7 +375,11 @@ TEST(Hypervisor, gives_one_user_so_many_slices_and_no_more) {
                      reply.error().message.find("--slices-per-user") == std::string::npos))
         return 9;
     }
-    return 0;
+    RunRequest too_large;
+    too_large.vram = base::Bytes{1'000'000 * kTestGi};
+    too_large.wait_ms = 5'000;
+    const auto reply = held.back().run(too_large);
+    return !reply && reply.error().code == base::ErrorCode::kImpossible ? 0 : 10;
   };
   EXPECT_EQ(as_a_stranger(daemon, kNobody, ask_for_three), 0);
   EXPECT_EQ(as_a_stranger(daemon, kNobody - 1, ask_for_three), 0) << "another user";

@@ -104,9 +104,7 @@ std::optional<std::string> kept_log(const std::string& state, const std::string&
 }
 
 void StateDirectory::prune_logs() const {
-  LogShelf(logs(), {.user_files = kLogsKept}).prune([this](const std::string& id) {
-    return system::exists(record(id));
-  });
+  LogShelf(logs()).prune([this](const std::string& id) { return system::exists(record(id)); });
   shorten(path_ + kOwnLog, kOwnLogMost, kOwnLogKept);
   for (const std::string& user : system::list_directory(logs() + kLastFolder)) {
     const std::string folder = logs() + kLastFolder + "/" + user;

@@ -33,8 +33,7 @@ class StateDirectory {
   void remove_log(const std::string& id) const;
   // Remembers it as the last of its user's of that name, once the slice is there.
   base::Result<void> name_log(const std::string& id, const std::string& name, uid_t user) const;
-  void prune_logs() const;                      // as LogShelf does, and the daemon's own
-  static constexpr std::size_t kLogsKept = 64;  // of one user, of slices that have ended
+  void prune_logs() const;  // as LogShelf does, and the daemon's own
   std::string log(const std::string& id) const { return logs() + "/" + id + ".log"; }
 
  private:
