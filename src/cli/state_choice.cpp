@@ -12,9 +12,14 @@
 namespace tensor_fusion::cli {
 namespace {
 
+// Root's, or this user's: a user's own directory may lie where anybody could have made it.
 bool answers(const std::string& state) {
   const std::string socket = state + "/" + node::hypervisor::kSocketName;
-  return ::access(socket.c_str(), W_OK) == 0 && system::connect_unix(socket);
+  if (::access(socket.c_str(), W_OK) != 0) return false;
+  const auto connected = system::connect_unix(socket);
+  if (!connected) return false;
+  const auto peer = system::peer_of(connected->get());
+  return peer && (peer->uid == 0 || peer->uid == ::geteuid());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "cli/state_choice.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -48,6 +49,19 @@ TEST_F(StateChoice, is_the_own_one_whose_hypervisor_answers_and_at_once_whatever
   EXPECT_LT(system::monotonic_ns() - begin, 1'500'000'000u);
   const auto others = serve(machine_);
   EXPECT_EQ(chosen(), own_);
+}
+
+TEST_F(StateChoice, is_nothing_that_somebody_else_has_put_in_the_own_ones_place) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobody = 65534;
+  for (const std::string& folder : {fs::path(own_).parent_path().string(), own_})
+    fs::permissions(folder, fs::perms::all);
+  ASSERT_EQ(::seteuid(kNobody), 0);
+  const auto others = serve(own_);
+  ASSERT_EQ(::seteuid(0), 0);
+  ASSERT_TRUE(others);
+  const auto listener = serve(machine_);
+  EXPECT_EQ(chosen(), machine_);
 }
 
 TEST_F(StateChoice, stays_with_the_machines_slices_while_their_hypervisor_is_away) {
