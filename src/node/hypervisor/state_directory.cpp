@@ -27,7 +27,6 @@ constexpr std::uint64_t kOwnLogKept = 1u << 20;
 constexpr const char* kLogEnding = ".log";
 constexpr const char* kLastFolder = "/last";  // in logs: a folder for each user, with one link a name
 
-// A directory in a place where everybody may write must be ours, or another user could read and replace what is in it.
 }  // namespace
 
 // Whoever owns it decides what stands in it, and a hypervisor acts on that with its own user's rights: root's, too.
@@ -136,11 +135,9 @@ base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
   StateDirectory state(path, std::move(*lock));
   for (const auto& [directory, its_mode] :
        {std::pair{state.records(), 0700u}, {state.pages(), 0700u}, {state.tenants(), 0755u}, {state.logs(), 0755u}})
-    if (auto made = system::make_directories(directory, its_mode); !made) {
-      return std::unexpected(made.error());
-    } else if (auto owned = check_owner(directory); !owned) {
-      return std::unexpected(owned.error());
-    }
+    if (auto usable = system::make_directories(directory, its_mode).and_then([&] { return check_owner(directory); });
+        !usable)
+      return std::unexpected(usable.error());
   state.prune_logs();  // they may be what fills it
   const std::string probe = path + "/probe";
   if (auto written = system::replace_file(probe, std::string(4096, 'x'), 0600); !written)
