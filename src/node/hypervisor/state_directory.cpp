@@ -134,10 +134,10 @@ base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
   if (!lock) return std::unexpected(lock.error());
   StateDirectory state(path, std::move(*lock));
   for (const auto& [directory, its_mode] :
-       {std::pair{state.records(), 0700u}, {state.pages(), 0700u}, {state.tenants(), 0755u}, {state.logs(), 0755u}})
-    if (auto usable = system::make_directories(directory, its_mode).and_then([&] { return check_owner(directory); });
-        !usable)
-      return std::unexpected(usable.error());
+       {std::pair{state.records(), 0700u}, {state.pages(), 0700u}, {state.tenants(), 0755u}, {state.logs(), 0755u}}) {
+    if (auto made = system::make_directories(directory, its_mode); !made) return std::unexpected(made.error());
+    if (auto owned = check_owner(directory); !owned) return std::unexpected(owned.error());
+  }
   state.prune_logs();  // they may be what fills it
   const std::string probe = path + "/probe";
   if (auto written = system::replace_file(probe, std::string(4096, 'x'), 0600); !written)
