@@ -2,6 +2,7 @@
 
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "node/hypervisor/test_slice.h"
 
@@ -30,6 +31,35 @@ TEST(SharedServer, is_none_that_anybody_runs) {
     ::prctl(PR_SET_DUMPABLE, 0);
   });
   EXPECT_FALSE(is_believed(hidden.pid));
+}
+
+TEST(SharedServer, is_none_with_mounts_of_its_own) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root makes a mount namespace and keeps its user";
+  const Program server("nvidia-cuda-mps-server", [] {
+    if (::unshare(CLONE_NEWNS) != 0) std::_Exit(99);
+  });
+  EXPECT_FALSE(is_believed(server.pid)) << "so may a program of root's that has left its slice's view";
+  EXPECT_EQ(system::process_user(server.pid), 0u);
+}
+
+TEST(SharedServer, stands_where_the_hypervisor_does) {
+  const Child here;
+  EXPECT_TRUE(stands_in_own_files(here.pid));
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can have another root folder";
+  const system::ScratchDirectory scratch;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t elsewhere = ::fork();
+  if (elsewhere == 0) {
+    if (::chroot(scratch.path("").c_str()) != 0 || ::write(ready[1], "x", 1) != 1) std::_Exit(1);
+    for (;;) ::pause();
+  }
+  char letter = 0;
+  EXPECT_EQ(::read(ready[0], &letter, 1), 1);
+  EXPECT_FALSE(stands_in_own_files(elsewhere));
+  ::kill(elsewhere, SIGKILL);
+  ::waitpid(elsewhere, nullptr, 0);
+  for (const int fd : ready) ::close(fd);
 }
 
 TEST(SharedServer, may_be_another_users_where_the_control_daemon_of_root_has_started_it) {
