@@ -7,10 +7,13 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <cstdio>
 #include <fstream>
 #include <mutex>
 #include <sstream>
 #include <vector>
+
+#include "sim/device/fault_site.h"
 
 namespace tensor_fusion::sim::device {
 namespace {
@@ -62,7 +65,7 @@ template <typename T>
 // One rule, or what is wrong with it.
 [[nodiscard]] std::string parse_rule(std::string_view text, Rule& rule) {
   const std::string whole(text);
-  const auto wrong = [&](const char* why) { return "fault rule '" + whole + "': " + why; };
+  const auto wrong = [&](const std::string& why) { return "fault rule '" + whole + "': " + why; };
   if (const auto semicolon = text.find(';'); semicolon != std::string_view::npos) {
     const std::string_view tail = text.substr(semicolon + 1);
     if (!tail.starts_with("pid=") || !parse(tail.substr(4), rule.pid)) return wrong("after ';' comes pid=NUMBER");
@@ -105,6 +108,9 @@ template <typename T>
   } else {
     return wrong("known are oom@SITE, hang@SITE, error=CODE@SITE, xid=CODE@SITE, lost=INDEX, slow_copy=FACTOR");
   }
+  if (sited) {
+    if (const std::string why = wrong_site(site); !why.empty()) return wrong(why);
+  }
   return "";
 }
 
@@ -127,24 +133,37 @@ template <typename T>
   return "";
 }
 
-// Reads the file again if it changed. A file with a bad rule is ignored as a whole; the old rules go.
-void look(Book& b) {
+// Reads the file again if it changed; what is wrong with it, or "". A file with a bad rule is ignored as a whole; the
+// old rules go.
+std::string look(Book& b) {
   struct stat info{};
   const bool there = ::stat(b.path.c_str(), &info) == 0;
   const long size = there ? static_cast<long>(info.st_size) : -1;
   if (size == b.size &&
       (!there || (info.st_mtim.tv_sec == b.changed.tv_sec && info.st_mtim.tv_nsec == b.changed.tv_nsec)))
-    return;
+    return "";
   b.size = size;
   b.changed = there ? info.st_mtim : timespec{};
   b.filed.clear();
+  std::string wrong;
   if (there) {
     std::ifstream file(b.path);
     std::ostringstream text;
     text << file.rdbuf();
-    if (!parse_rules(text.str(), b.filed).empty()) b.filed.clear();
+    wrong = parse_rules(text.str(), b.filed);
+    if (!wrong.empty()) {
+      b.filed.clear();
+      wrong = b.path + ": " + wrong;
+    }
   }
   any_rule.store(!b.fixed.empty() || !b.filed.empty(), std::memory_order_release);
+  return wrong;
+}
+
+// For a process that runs already, and so cannot be refused any more.
+void look_and_say(Book& b) {
+  if (const std::string wrong = look(b); !wrong.empty())
+    std::fprintf(stderr, "simulated GPU: %s; the file is left out until it is mended\n", wrong.c_str());
 }
 
 void look_sometimes() {
@@ -154,7 +173,7 @@ void look_sometimes() {
   if (now < due || !next_look_ns.compare_exchange_strong(due, now + kLookPeriodNs)) return;
   Book& b = book();
   const std::lock_guard guard(b.mutex);
-  look(b);
+  look_and_say(b);
 }
 
 [[nodiscard]] bool for_us(const Rule& rule) {
@@ -177,7 +196,7 @@ void each_rule(Visit visit) {
   {
     Book& b = book();
     const std::lock_guard guard(b.mutex);
-    look(b);
+    look_and_say(b);
   }
   bool hangs = false;
   each_rule([&](const Rule& rule) {
@@ -199,10 +218,10 @@ std::string configure_faults(std::string_view text, std::string_view directory) 
   b.size = -1;
   b.changed = {};
   b.filed.clear();
-  look(b);
+  std::string wrong = look(b);
   any_rule.store(!b.fixed.empty() || !b.filed.empty(), std::memory_order_release);
   watching.store(true, std::memory_order_release);
-  return "";
+  return wrong;
 }
 
 Fault fault_at(std::string_view symbol, std::string_view site_class) {

@@ -11,7 +11,8 @@
 //   slow_copy=FACTOR  copies take that many times as long
 //   …;pid=PID         a rule ends with ;pid=PID to hit one process only
 //
-// SITE is a driver symbol without version suffix (cuMemAlloc) or a class: alloc, launch, copy, sync, any.
+// SITE is a driver symbol without version suffix (cuMemAlloc) or a class: alloc, launch, copy, sync, any. A rule that
+// names anything else is refused when the machine is opened (fault_site.h); in a file that changes later it is said.
 // Any thread. Counters belong to the process.
 #include <cstdint>
 #include <string>
@@ -27,7 +28,7 @@ struct Fault {
   explicit operator bool() const { return kind != FaultKind::none; }
 };
 
-// Sets where rules come from; called by Machine::attach. Returns "" or what is wrong with the text.
+// Sets where rules come from; called by Machine::attach. Returns "" or what is wrong with the text or the file.
 std::string configure_faults(std::string_view text, std::string_view directory);
 // Counts the call under its name, its class and "any"; a hang rule blocks in here.
 [[nodiscard]] Fault fault_at(std::string_view symbol, std::string_view site_class = {});

@@ -90,6 +90,26 @@ TEST(Faults, say_what_is_wrong_with_a_rule) {
   EXPECT_EQ(configure_faults("", directory.path()), "");
 }
 
+TEST(Faults, refuse_a_call_that_no_driver_has_and_name_the_nearest) {
+  const TestDirectory directory;
+  EXPECT_EQ(configure_faults("oom@cuMemAlocc:3", directory.path()),
+            "TENSOR_FUSION_SIM_FAULT: fault rule 'oom@cuMemAlocc:3': the driver has no call 'cuMemAlocc'; did you mean "
+            "cuMemAlloc?");
+  EXPECT_NE(configure_faults("hang@cuMemAlloc_v2", directory.path()).find("without its version; write cuMemAlloc"),
+            std::string::npos);
+  EXPECT_NE(configure_faults("error=700@launhc", directory.path()).find("did you mean launch?"), std::string::npos);
+  EXPECT_NE(configure_faults("xid=79@x", directory.path()).find("alloc, launch, copy, sync or any"), std::string::npos);
+  {
+    std::ofstream(directory.path() + "/faults") << "slow_copy=10\noom@cuMemAlocc\n";
+  }
+  auto machine = directory.attach("tiny");
+  ASSERT_FALSE(machine);
+  EXPECT_NE(machine.error().message.find("/faults: fault rule 'oom@cuMemAlocc'"), std::string::npos);
+  EXPECT_EQ(slow_copy_factor(), 1);
+  ASSERT_EQ(::unlink((directory.path() + "/faults").c_str()), 0);
+  EXPECT_EQ(configure_faults("", directory.path()), "");
+}
+
 TEST(Faults, of_the_file_come_and_go_with_it) {
   const TestDirectory directory;
   {

@@ -1,0 +1,1 @@
+set(ROOM_DEPENDS tf_base tf_contract)
