@@ -1,6 +1,7 @@
 #include "cli/bench.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 
 #include "base/text.h"
 #include "cli/foster.h"
@@ -36,7 +38,10 @@ bool is_offered(std::string_view name) {
 }
 
 std::vector<std::string> bench_folders(const Context& context) {
-  return {context.program_folder() + "/../bench", context.program_folder() + "/../libexec/tensor-fusion/bench"};
+  std::vector<std::string> folders;
+  for (const char* folder : {"/../bench", "/../libexec/tensor-fusion/bench"})
+    folders.push_back(std::filesystem::path(context.program_folder() + folder).lexically_normal().string());
+  return folders;
 }
 
 struct Outcome {
@@ -86,6 +91,13 @@ int bench(const Context& context) {
       if (::access(path.c_str(), X_OK) == 0) known.emplace_back(file.substr(0, file.size() - kSuffix.size()), path);
     }
   }
+  if (known.empty()) {
+    return context.fail(base::Error{
+        base::ErrorCode::kNotFound,
+        fmt::format("no benchmark is installed beside this program (looked in {}); build them with `./dev build` in "
+                    "the sources, and install again with `cmake --install`",
+                    fmt::join(bench_folders(context), " and "))});
+  }
   if (context.invocation().has("list")) {
     base::Json names = base::Json::array();
     for (const auto& [name, path] : known) {
@@ -102,10 +114,11 @@ int bench(const Context& context) {
   for (const std::string& name : wanted) {
     const auto found = std::ranges::find(known, name, &std::pair<std::string, std::string>::first);
     if (found == known.end()) {
-      return context.fail(base::Error{base::ErrorCode::kNotFound,
-                                      fmt::format("the benchmark `{}` is not installed beside this program; build it, "
-                                                  "or install tensor-fusion's benchmarks",
-                                                  name)});
+      return context.fail(
+          base::Error{base::ErrorCode::kNotFound,
+                      fmt::format("the benchmark `{}` is not installed beside this program; build it with "
+                                  "`./dev build` in the sources, and install again with `cmake --install`",
+                                  name)});
     }
     const std::string says(std::ranges::find(kBenchmarks, name, &Benchmark::name)->says);
     std::fprintf(stderr, "tensor-fusion: measures %s; this may take some minutes\n", says.c_str());

@@ -165,8 +165,12 @@ constexpr std::array kCommands{
         "doctor", "[PROGRAM]", "say what would stop slices from working here, and what to do",
         "Ends with 0 when nothing would, else with 1. With PROGRAM it also says whether that program can be limited.",
         kNoOptions, kNoExamples, 0, 1, false, Offer::kPrograms},
-    Command{"bench", "[NAME…]", "measure the limiter and the shares on this machine's card", "", kBenchOptions,
-            kNoExamples, 0, ~0u, false, Offer::kWords, "limiter share memory start hypervisor"},
+    Command{
+        "bench", "[NAME…]", "measure the limiter and the shares on simulated cards",
+        "Without NAME it measures `limiter`, `share` and `memory`. Each says what it found and ends with 1 where it "
+        "missed what was promised. They measure the limiter, the hypervisor and this machine, on simulated cards: "
+        "none of them needs or uses a real one. What is measured on a real card is `tests/device/run` of the sources.",
+        kBenchOptions, kNoExamples, 0, ~0u, false, Offer::kWords, "limiter share memory start hypervisor"},
     Command{"hypervisor", "[OPTION…]", "run the daemon that owns the limits of this machine",
             "`run` starts one when it is needed; a systemd unit can own it instead.", kHypervisorOptions, kNoExamples,
             0, 0},

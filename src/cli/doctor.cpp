@@ -56,20 +56,24 @@ Finding examine_library(const std::string& name, const char* file, const std::st
   return good(name, file);
 }
 
-// What to do without a driver: a build folder has the simulated one beside this program.
+// What to do without a driver: a build folder has the simulated one beside this program, an installed one in libexec.
 std::string driver_advice(const Context& context) {
-  const auto folder = std::filesystem::path(context.program_folder() + "/../sim").lexically_normal().string();
-  if (!system::exists(folder + "/libcuda.so.1")) return "install the GPU's driver";
-  return fmt::format(
-      "install the GPU's driver; or use the simulated GPU: export TENSOR_FUSION_SIM={} LD_LIBRARY_PATH={}",
-      environment("TENSOR_FUSION_SIM").value_or("2xh100"), folder);
+  for (const char* place : {"/../sim", "/../libexec/tensor-fusion/sim"}) {
+    const auto folder = std::filesystem::path(context.program_folder() + place).lexically_normal().string();
+    if (!system::exists(folder + "/libcuda.so.1")) continue;
+    return fmt::format(
+        "install the GPU's driver; or use the simulated GPU: export TENSOR_FUSION_SIM={} LD_LIBRARY_PATH={}",
+        environment("TENSOR_FUSION_SIM").value_or("2xh100"), folder);
+  }
+  return "install the GPU's driver";
 }
 
 Finding examine_management(const Context& context) {
   const auto started = check_driver();
   if (!started) {
     return bad("NVML", started.error(),
-               environment("TENSOR_FUSION_SIM") && started.error().find("TENSOR_FUSION_SIM") != std::string::npos
+               started.error().starts_with("TENSOR_FUSION_SIM_FAULT") ? "correct TENSOR_FUSION_SIM_FAULT, or unset it"
+               : environment("TENSOR_FUSION_SIM") && started.error().find("TENSOR_FUSION_SIM") != std::string::npos
                    ? "correct the simulated machine's TENSOR_FUSION_SIM, or unset it for the real GPU"
                    : driver_advice(context));
   }

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "guest/limiter/testing/build_folder.h"
 #include "guest/limiter/testing/scratch.h"
 
 namespace tensor_fusion::tests {
@@ -62,7 +63,7 @@ void LimitedMachine::reset_peak() {
 }
 
 Job LimitedMachine::tenant(std::vector<std::string> arguments, bool limited) const {
-  const std::string build = TF_BUILD_FOLDER;
+  const std::string build = guest::limiter::testing::build_folder();
   Job job;
   job.command = {build + "/programs/limiter_tenant"};
   job.command.insert(job.command.end(), arguments.begin(), arguments.end());

@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "guest/limiter/testing/build_folder.h"
 #include "guest/limiter/testing/slice.h"
 
 namespace tensor_fusion::guest::limiter::testing {
 
-inline const std::string kBuild = TF_BUILD_FOLDER;
+inline const std::string kBuild = build_folder();
 inline const std::string kLibrary = kBuild + "/lib/libtensor_fusion_limiter.so";
 inline const std::string kLoad = kBuild + "/limiter_test/load";
 
