@@ -93,13 +93,18 @@ Result<Number> split_number(std::string_view text, const char* example) {
 }
 
 template <std::size_t N>
-Result<double> factor_of(std::string_view text, std::string_view unit, const std::array<Unit, N>& units) {
+Result<double> factor_of(std::string_view text, std::string_view unit, const std::array<Unit, N>& units,
+                         const char* example) {
   for (const Unit& row : units)
     if (lower(row.name) == lower(unit)) return row.factor;
   std::array<std::string_view, N> names;
   for (std::size_t i = 0; i < N; ++i) names[i] = units[i].name;
   std::string why = "has an unknown unit " + quoted(unit);
-  if (const auto near = nearest_word(unit, names)) why += "; did you mean '" + std::string(*near) + "'?";
+  if (const auto near = nearest_word(unit, names)) {
+    why += "; did you mean '" + std::string(*near) + "'?";
+  } else {
+    why += std::string("; write it like ") + example;
+  }
   return refuse(text, why);
 }
 
@@ -133,7 +138,7 @@ Result<Bytes> parse_bytes(std::string_view text) {
   if (!number) return std::unexpected(number.error());
   double factor = 1;
   if (!number->unit.empty()) {
-    const auto found = factor_of(text, number->unit, kByteUnits);
+    const auto found = factor_of(text, number->unit, kByteUnits, "8Gi, 512Mi or 8G");
     if (!found) return std::unexpected(found.error());
     factor = *found;
   }
@@ -159,7 +164,7 @@ Result<Percent> parse_percent(std::string_view text) {
 Result<Tflops> parse_tflops(std::string_view text) {
   const auto number = split_number(text, "20tflops");
   if (!number) return std::unexpected(number.error());
-  const auto factor = factor_of(text, number->unit, kFlopUnits);
+  const auto factor = factor_of(text, number->unit, kFlopUnits, "20tflops");
   if (!factor) return std::unexpected(factor.error());
   const double tflops = number->value * *factor;
   if (tflops <= 0) return refuse(text, "is no compute at all; ask for more than 0");
@@ -173,16 +178,22 @@ Result<Compute> parse_compute(std::string_view text) {
   if (has_flops(body)) return widen<Compute>(parse_tflops(text));
   const auto number = split_number(text, "40% or 20tflops");
   if (!number) return std::unexpected(number.error());
+  if (number->unit.empty() && number->value == 0)
+    return refuse(text, "is no compute at all; ask for more than 0, like 40% or 20tflops");
+  if (number->unit.empty() && number->value < 1)  // as other programs write a part
+    return refuse(text, "needs a unit; did you mean " + plain(number->value * 100, 2) + "%? (else write " +
+                            plain(number->value, 4) + "% or " + plain(number->value, 4) + "tflops)");
   if (number->unit.empty())
     return refuse(text,
                   "needs a unit: write " + plain(number->value, 2) + "% or " + plain(number->value, 2) + "tflops");
-  const auto factor = factor_of(text, number->unit, kFlopUnits);
+  const auto factor = factor_of(text, number->unit, kFlopUnits, "40% or 20tflops");
   return factor ? refuse(text, "is not an amount of compute") : std::unexpected(factor.error());
 }
 
 Result<Compute> parse_compute_request(std::string_view text) {
   const auto number = split_number(text, "40% or 20tflops");
   if (number && number->value == 0 && number->unit == "%") return Percent{0};
+  if (number && number->value == 0 && number->unit.empty()) return refuse(text, "needs a unit: write 0%");
   return parse_compute(text);
 }
 

@@ -46,6 +46,15 @@ TEST(Quantity, names_the_nearest_unit) {
   EXPECT_NE(compute.error().message.find("'tflops'"), std::string::npos) << compute.error().message;
 }
 
+TEST(Quantity, says_what_to_write_instead) {
+  EXPECT_EQ(parse_compute("0").error().message, "'0' is no compute at all; ask for more than 0, like 40% or 20tflops");
+  EXPECT_EQ(parse_compute("0.3").error().message,
+            "'0.3' needs a unit; did you mean 30%? (else write 0.3% or 0.3tflops)");
+  EXPECT_EQ(parse_compute_request("0").error().message, "'0' needs a unit: write 0%");
+  EXPECT_EQ(parse_bytes("2Q").error().message, "'2Q' has an unknown unit 'Q'; write it like 8Gi, 512Mi or 8G");
+  EXPECT_EQ(parse_compute("3xyz").error().message, "'3xyz' has an unknown unit 'xyz'; write it like 40% or 20tflops");
+}
+
 TEST(Quantity, reads_compute_in_percent_or_tflops) {
   EXPECT_EQ(parse_compute("40%"), Compute(Percent{4000}));
   EXPECT_EQ(parse_compute("12.5%"), Compute(Percent{1250}));

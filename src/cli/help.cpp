@@ -1,6 +1,7 @@
 #include "cli/help.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
@@ -39,6 +40,14 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t first
   return out;
 }
 
+// With the words it takes, unless it names them all itself.
+std::string help_of(const Option& option) {
+  const auto words = base::split(option.words, ' ');
+  const auto is_said = [&](std::string_view word) { return option.help.contains(fmt::format("`{}`", word)); };
+  if (option.words.empty() || std::ranges::all_of(words, is_said)) return std::string(option.help);
+  return fmt::format("{} ({})", option.help, fmt::join(words, ", "));
+}
+
 std::string spelled(const Option& option) {
   std::string text = option.letter != '\0' ? fmt::format("-{}, --{}", option.letter, option.name)
                                            : fmt::format("    --{}", option.name);
@@ -52,8 +61,7 @@ std::string option_lines(std::span<const Option> options) {
   std::string out;
   for (const Option& option : options) {
     const std::string left = fmt::format("  {:<{}}  ", spelled(option), width);
-    std::string help(option.help);
-    if (!option.words.empty()) help += fmt::format(" ({})", option.words);
+    const std::string help = help_of(option);
     out += left + wrapped(help, left.size(), left.size()) + "\n";
   }
   return out;
@@ -97,8 +105,7 @@ std::string roff_option(const Option& option) {
   std::string head = option.letter != '\0' ? fmt::format("\\fB\\-{}\\fR, ", option.letter) : std::string();
   head += fmt::format("\\fB{}\\fR", roff(fmt::format("--{}", option.name)));
   if (!option.value.empty()) head += fmt::format(" \\fI{}\\fR", roff(option.value));
-  std::string help(option.help);
-  if (!option.words.empty()) help += fmt::format(" ({})", option.words);
+  const std::string help = help_of(option);
   return fmt::format(".TP\n{}\n{}\n", head, roff(help));
 }
 
@@ -117,8 +124,7 @@ std::string markdown_options(std::span<const Option> options) {
     std::string left = option.letter != '\0' ? fmt::format("`-{}`, ", option.letter) : std::string();
     left +=
         option.value.empty() ? fmt::format("`--{}`", option.name) : fmt::format("`--{} {}`", option.name, option.value);
-    std::string help(option.help);
-    if (!option.words.empty()) help += fmt::format(" ({})", option.words);
+    const std::string help = help_of(option);
     out += fmt::format("| {} | {} |\n", cell(left), cell(help));
   }
   return out;

@@ -30,6 +30,13 @@ TEST(Help, shows_every_command_and_every_option) {
   }
 }
 
+TEST(Help, lists_the_words_of_an_option_unless_it_names_them_all) {
+  const std::string run = help_text(*find_command("run"));
+  EXPECT_TRUE(contains(run, "(low, medium, high, critical)")) << run;
+  EXPECT_FALSE(contains(run, "(table")) << run;
+  EXPECT_FALSE(contains(reference_page(), "(table"));
+}
+
 TEST(Help, keeps_its_lines_short_enough_for_a_terminal) {
   for (const Command& command : commands()) {
     const std::string text = help_text(command);

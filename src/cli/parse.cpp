@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "cli/other_words.h"
 #include "view/table.h"
 
 namespace tensor_fusion::cli {
@@ -94,6 +95,8 @@ class Parser {
   Failure take_command(const std::string& word) {
     result_.command = find_command(word);
     if (result_.command != nullptr) return std::nullopt;
+    if (const auto meant = meant_by_command(word); !meant.empty())
+      return fail(fmt::format("there is no command `{}`; {}", word, meant));
     std::vector<std::string_view> names;
     for (const Command& command : commands()) names.push_back(command.name);
     return fail(
@@ -125,8 +128,13 @@ class Parser {
       return fail(fmt::format("there is no option `{}` before a command{}; `tensor-fusion help` lists them", typed,
                               suggestion(typed, known)));
     }
+    std::string meant = suggestion(typed, known);
+    if (typed.starts_with("--")) {
+      const auto ours = fmt::format("--{}", meant_by_option(typed.substr(2)));
+      if (std::ranges::find(spelled, ours) != spelled.end()) meant = fmt::format(" (did you mean `{}`?)", ours);
+    }
     return fail(fmt::format("`{}` has no option `{}`{}; `tensor-fusion help {}` lists them", result_.command->name,
-                            typed, suggestion(typed, known), result_.command->name));
+                            typed, meant, result_.command->name));
   }
 
   Failure take_long(const std::string& word) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cli/other_words.h"
+
 namespace tensor_fusion::cli {
 namespace {
 
@@ -97,7 +99,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"version", "x"}, "does not take `x`"}, Refused{{"ps", "-o", "jsno"}, "did you mean `json`?"},
         Refused{{"run", "--qos", "hgih", "true"}, "did you mean `high`?"},
         Refused{{"completion", "bsh"}, "did you mean `bash`?"}, Refused{{"bench", "memroy"}, "did you mean `memory`?"},
-        Refused{{"no\nsuch\x1b[31m"}, "no?such?[31m"}));
+        Refused{{"no\nsuch\x1b[31m"}, "no?such?[31m"}, Refused{{"list"}, "`tensor-fusion ps` lists slices"},
+        Refused{{"stop"}, "`tensor-fusion kill NAME` ends a slice, `tensor-fusion hypervisor --stop` the hypervisor"},
+        Refused{{"start"}, "`tensor-fusion run -- PROGRAM`"},
+        Refused{{"run", "--mem", "2Gi", "true"}, "did you mean `--vram`?"},
+        Refused{{"limit", "a", "--memory=2Gi"}, "did you mean `--vram`?"},
+        Refused{{"ps", "--mem", "2Gi"}, "`ps` has no option `--mem`; "}));
 
 TEST(Parse, shows_help_for_a_command_whatever_else_is_missing) {
   const auto run = parse({"run", "--help"});
@@ -112,6 +119,13 @@ TEST(Parse, knows_version_as_an_option_too) {
   const auto read = parse({"--version"});
   ASSERT_TRUE(read);
   EXPECT_EQ(read->command->name, "version");
+}
+
+TEST(OtherWords, stand_for_no_command_or_option_of_ours) {
+  for (const Command& command : commands()) {
+    EXPECT_EQ(meant_by_command(command.name), "") << command.name;
+    for (const Option& option : command.options) EXPECT_EQ(meant_by_option(option.name), "") << option.name;
+  }
 }
 
 TEST(CommandTable, names_every_command_option_and_letter_once) {

@@ -67,7 +67,8 @@ std::expected<std::uint32_t, std::string> share_of(const PlaceDevice& device, co
                            base::to_text(base::Tflops{device.tflops}) + "), the least share there is");
   const double points = std::ceil(wanted / device.tflops * kWholeDevice - 1e-6);
   if (points > kWholeDevice)
-    return std::unexpected(base::to_text(compute) + " asked, it has " + base::to_text(base::Tflops{device.tflops}));
+    return std::unexpected(base::to_text(compute) + " asked, it has " + base::to_text(base::Tflops{device.tflops}) +
+                           "; ask for less, or in percent");
   return static_cast<std::uint32_t>(points);
 }
 
@@ -91,7 +92,9 @@ std::expected<const PlaceDevice*, std::string> find_device(std::span<const Place
   if (found) return found;
   std::string message =
       "no device '" + word + "' here; there " + (devices.size() == 1 ? "is " : "are ") + base::join(indices, ", ");
-  if (const auto near = base::nearest_word(canonical, known)) message += "; did you mean " + std::string(*near) + "?";
+  const auto near = base::nearest_word(canonical, known);
+  message += near ? "; did you mean " + std::string(*near) + "?"
+                  : "; `tensor-fusion devices` lists them, and without --gpu the best fit is chosen";
   return std::unexpected(message);
 }
 
@@ -194,7 +197,8 @@ std::expected<PlacedDevice, std::string> terms_on(const PlaceDevice& device, con
     terms.memory_bytes = std::get<base::Bytes>(*request.memory).value;
   }
   if (terms.memory_bytes > device.memory_bytes)
-    return std::unexpected(bytes(terms.memory_bytes) + " of memory asked, the card has " + bytes(device.memory_bytes));
+    return std::unexpected(bytes(terms.memory_bytes) + " of memory asked, the card has " + bytes(device.memory_bytes) +
+                           "; ask for less, or for a part such as 100%");
   return terms;
 }
 
@@ -217,11 +221,11 @@ std::expected<Placement, Refusal> place(std::span<const PlaceDevice> devices,
     return std::unexpected(
         malformed(std::to_string(request.count) + " devices asked, but " + std::to_string(chosen.size()) + " named"));
   if (request.count > devices.size())
-    return std::unexpected(Refusal{
-        .never = true,
-        .malformed = false,
-        .message = std::to_string(request.count) + " devices asked, this node has " + std::to_string(devices.size()),
-        .reasons = {}});
+    return std::unexpected(Refusal{.never = true,
+                                   .malformed = false,
+                                   .message = std::to_string(request.count) + " devices asked, this node has " +
+                                              std::to_string(devices.size()) + "; ask for fewer",
+                                   .reasons = {}});
   const std::size_t count = chosen.empty() ? request.count : request.count > 1 ? request.count : chosen.size();
   auto placement = place_once(devices, allocations, request, chosen, count);
   if (placement) return placement;

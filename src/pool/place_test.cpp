@@ -87,9 +87,23 @@ TEST(Place, says_never_when_no_empty_card_would_do) {
   const auto refused = place(devices, {}, request(Bytes{81 * kGi}, {}));
   ASSERT_FALSE(refused);
   EXPECT_TRUE(refused.error().never);
-  EXPECT_NE(refused.error().reasons.at(0).find("the card has 80Gi"), std::string::npos);
+  EXPECT_NE(refused.error().reasons.at(0).find("the card has 80Gi; ask for less"), std::string::npos);
   EXPECT_TRUE(place(devices, {}, request({}, Tflops{1001})).error().never);
   EXPECT_TRUE(place({}, {}, {}).error().never);
+}
+
+TEST(Place, says_what_to_ask_for_instead_of_what_is_not_here) {
+  const std::vector devices = {device(0)};
+  EXPECT_NE(place(devices, {}, request({}, Tflops{1001})).error().reasons.at(0).find("; ask for less, or in percent"),
+            std::string::npos);
+  PlaceRequest r = request(Bytes{kGi}, Percent{1000});
+  r.count = 2;
+  EXPECT_EQ(place(devices, {}, r).error().message, "2 devices asked, this node has 1; ask for fewer");
+  r.count = 1;
+  r.chosen = {"7"};
+  EXPECT_EQ(
+      place(devices, {}, r).error().message,
+      "no device '7' here; there is 0; `tensor-fusion devices` lists them, and without --gpu the best fit is chosen");
 }
 
 TEST(Place, converts_tflops_by_the_card) {
