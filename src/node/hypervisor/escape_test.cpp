@@ -147,6 +147,21 @@ TEST(Hypervisor, ends_in_a_view_who_left_the_limiter_out_however_long_it_takes_t
   EXPECT_TRUE(eventually([&] { return !program.is_alive(); }));
 }
 
+TEST(Hypervisor, ends_in_a_view_who_left_the_limiter_out_behind_a_path_of_any_length) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const system::ScratchDirectory scratch;
+  Viewed program([&] {
+    if (!map_long_path(scratch.path(""))) std::_Exit(1);
+  });
+  Slice slice(daemon, request("a"));
+  if (!program.has_view) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(slice.start(program.pid));
+  daemon.world(program.on_gpu());
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "was ended"); }));
+  EXPECT_TRUE(eventually([&] { return !program.is_alive(); }));
+}
+
 TEST(Hypervisor, ends_in_a_view_who_left_the_limiter_out_and_goes_on_without_its_first_thread) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());

@@ -26,13 +26,19 @@ bool LimiterProof::holds(pid_t pid, std::uint64_t start_ticks, MapReader& reader
   if (layout != layout_) reader.forget(pid);
   layout_ = layout;
   proven_ = false;
-  const auto answer = has_limiter(pid, start_ticks, reader, files, now_ns);
+  auto answer = has_limiter(pid, start_ticks, reader, files, now_ns);
   const auto after = system::process_stat(pid);
-  if (after && after->layout != layout_) return true;  // in the middle of an exec: that is another program's answer
+  // In the middle of an exec: that is another program's answer, and none yet.
+  if (after && after->layout != layout_) answer = MapReader::Answer::later;
   proven_ = answer == MapReader::Answer::yes && after && after->shows_layout();
   // Without a layout the next exec would not be noticed.
   if (answer == MapReader::Answer::yes && !proven_) reader.forget(pid);
-  return answer != MapReader::Answer::no;
+  if (answer != MapReader::Answer::later) {
+    unknown_since_ns_ = 0;
+    return answer == MapReader::Answer::yes || (answer == MapReader::Answer::unseen && (!after || after->dead()));
+  }
+  if (unknown_since_ns_ == 0) unknown_since_ns_ = now_ns;
+  return now_ns - unknown_since_ns_ < kSeenInNs;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -27,12 +27,14 @@ MapReader::Answer has_limiter(pid_t pid, std::uint64_t start_ticks, MapReader& r
 
 class LimiterProof {
  public:
-  // True, too, where that is not to be seen from here, or not yet.
+  static constexpr std::uint64_t kSeenInNs = 10'000'000'000;
+  // True, too, while it is not seen yet, for so long. What is not to be seen from here is no proof.
   bool holds(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const SliceFiles& files, std::uint64_t now_ns);
 
  private:
   decltype(system::ProcessStat::layout) layout_{};  // of what is looked at
   bool proven_ = false;
+  std::uint64_t unknown_since_ns_ = 0;  // 0: it is known
 };
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -76,6 +76,29 @@ TEST_F(LimiterProofTest, is_not_the_limiter_alone) {
   EXPECT_FALSE(holds());
 }
 
+TEST_F(LimiterProofTest, is_not_what_is_not_to_be_seen) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  start({"claim", "libtensor_fusion_limiter.so"});
+  ASSERT_EQ(::seteuid(65534), 0);
+  const bool hidden = holds();
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_FALSE(hidden);
+  EXPECT_TRUE(holds());
+}
+
+TEST_F(LimiterProofTest, may_be_looked_for_so_long) {
+  start({"claim", "libtensor_fusion_limiter.so"});
+  const auto while_others_are_read = [&](std::uint64_t now_ns) {
+    for (std::uint64_t ticks = 1; ticks <= 512; ++ticks)
+      static_cast<void>(reader_.has_mapped(::getpid(), ticks, files_.claim, "claim", now_ns));
+    return proof_.holds(child_, ticks_, reader_, files_, now_ns);
+  };
+  EXPECT_TRUE(while_others_are_read(1));
+  EXPECT_TRUE(while_others_are_read(LimiterProof::kSeenInNs));
+  EXPECT_FALSE(while_others_are_read(LimiterProof::kSeenInNs + 1 + MapReader::kPeriodNs));
+  EXPECT_TRUE(proof_.holds(child_, ticks_, reader_, files_, 2 * LimiterProof::kSeenInNs)) << "when it was seen";
+}
+
 TEST_F(LimiterProofTest, ends_with_the_program_that_it_is_of) {
   start({"claim", "libtensor_fusion_limiter.so"});
   EXPECT_TRUE(holds());

@@ -10,10 +10,10 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr std::size_t kMostBytes = 64u << 20;  // of one process; what comes later is not looked at
 constexpr std::size_t kMostLooks = 64;
 constexpr std::size_t kPieceBytes = 16u << 10;
-constexpr std::size_t kLongestLine = 8u << 10;  // a path and what stands before it
+constexpr std::size_t kFieldBytes = 256;     // what stands before the path, and its beginning
+constexpr std::size_t kFileBytes = 5 * 256;  // the last name of a path: the kernel writes some letters as four
 constexpr std::string_view kLimiter = "libtensor_fusion_limiter.so";
 constexpr std::string_view kDriver = "libcuda.so";
 
@@ -35,6 +35,11 @@ bool names(std::string_view line, std::uint64_t inode, std::string_view name) {
   line = line.substr(line.rfind('/') + 1);
   constexpr std::string_view kDeleted = " (deleted)";  // what the kernel adds to one that has lost its name
   return line == name || (line.ends_with(kDeleted) && line.substr(0, line.size() - kDeleted.size()) == name);
+}
+
+// A path may be as long as its process likes. What counts are the fields and the last name.
+void leave_out_the_middle(std::string& line) {
+  if (line.size() > kFieldBytes + kFileBytes) line.erase(kFieldBytes, line.size() - kFieldBytes - kFileBytes);
 }
 
 bool goes_on(const system::Fd& maps) {
@@ -65,12 +70,12 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
     return one.pid == pid && one.start_ticks == start_ticks && one.inode == file.inode;
   });
   if (look == looks_.end()) {
-    if (left_bytes_ == 0) return Answer::later;
-    if (looks_.size() >= kMostLooks) looks_.pop_back();
+    if (left_bytes_ == 0 || !has_room(now_ns)) return Answer::later;
     looks_.push_front({.pid = pid, .start_ticks = start_ticks, .inode = file.inode});
     look = looks_.begin();
     begin(*look);
   }
+  look->asked_ns = now_ns;
   if (look->answer == Answer::later) go_on(*look, name);
   if (look->answer != Answer::later && look->answered_ns == 0) {
     look->answered_ns = now_ns;
@@ -79,6 +84,17 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
   }
   if (seen) *seen = look->seen;
   return look->answer;
+}
+
+// Who is being read is not given up for who comes: they would take each other's place and none would ever be read.
+bool MapReader::has_room(std::uint64_t now_ns) {
+  if (looks_.size() < kMostLooks) return true;
+  const auto oldest = std::find_if(looks_.rbegin(), looks_.rend(), [&](const Look& look) {
+    return look.answer != Answer::later || now_ns - look.asked_ns >= kNoHoldsNs;
+  });
+  if (oldest == looks_.rend()) return false;
+  looks_.erase(std::next(oldest).base());
+  return true;
 }
 
 void MapReader::begin(Look& look) {
@@ -127,10 +143,7 @@ void MapReader::go_on(Look& look, std::string_view name) {
       return;
     }
     look.rest.erase(0, from);
-    if (look.rest.size() > kLongestLine || look.read_bytes > kMostBytes) {
-      look.answer = Answer::unseen;
-      return;
-    }
+    leave_out_the_middle(look.rest);
   }
 }
 

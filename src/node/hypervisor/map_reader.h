@@ -1,8 +1,8 @@
 #pragma once
 // Which processes have a page of the slice in their memory, by the kernel's word: a claim alone is a number that
 // anybody may write, but only a process itself can map the page it stands in. What is to be read is as long as the
-// process that is named, and the tenant names it: so it is read in pieces, so much in a period, and each answer is kept
-// a while. One of these for each tenant, so that it can hold up nobody else. One thread.
+// process that is named, and the tenant names it: so it is read in pieces, so much in a period, however long it takes,
+// and each answer is kept a while. One of these for each tenant, so that it can hold up nobody else. One thread.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class MapReader {
   enum class Answer : std::uint8_t {
     yes,  // also of one that is ending and has no memory any more
     no,
-    unseen,  // what it has is not to be read from here, or is more than is read of anybody
+    unseen,  // what it has is not to be read from here
     later    // ask again in the next period
   };
   // `seen`: with a no, for which all that it has was read, what there is of libraries.
@@ -46,11 +46,13 @@ class MapReader {
     std::uint64_t inode;
     Answer answer = Answer::later;
     std::uint64_t answered_ns = 0;
+    std::uint64_t asked_ns = 0;  // last
     system::Fd maps = {};
     std::size_t read_bytes = 0;
     std::string rest = {};  // of a line
     Libraries seen = {};
   };
+  bool has_room(std::uint64_t now_ns);
   void begin(Look& look);
   void go_on(Look& look, std::string_view name);
 

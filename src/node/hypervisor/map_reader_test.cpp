@@ -146,6 +146,45 @@ TEST_F(MapReaderTest, begins_anew_where_something_else_is_executed_meanwhile) {
   for (const int fd : {go[0], go[1], gone[0]}) ::close(fd);
 }
 
+TEST_F(MapReaderTest, reads_past_a_path_of_any_length) {
+  const system::ScratchDirectory scratch;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!map_long_path(scratch.path(""))) std::_Exit(1);
+    map();
+    ::raise(SIGSTOP);
+    unmap();
+    for (;;) ::pause();
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status)) << "such a path cannot be made here";
+  const std::uint64_t ticks = *system::start_ticks(child);
+  const auto asked = [&](std::uint64_t now_ns) {
+    return MapReader().has_mapped(child, ticks, identity_, "claim", now_ns);
+  };
+  EXPECT_EQ(asked(kStart), Answer::yes);
+  ::kill(child, SIGCONT);
+  EXPECT_TRUE(eventually([&] { return asked(kStart) == Answer::no; })) << "and all of it was read";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(MapReaderTest, gives_up_nobody_whom_it_reads_for_who_comes) {
+  map();
+  const LongList lines(20'000);
+  std::uint64_t ticks = ticks_ + 1, now_ns = kStart;  // others, by their start
+  const auto other = [&] { return reader_.has_mapped(::getpid(), ticks, {0, 1, 0}, "none", now_ns); };
+  for (; ticks <= ticks_ + 200; ++ticks) EXPECT_EQ(other(), Answer::later);
+  Answer answer = Answer::later;
+  for (int period = 0; period < 200 && answer == Answer::later; ++period) {
+    now_ns += MapReader::kPeriodNs;
+    answer = ask(now_ns);
+    for (ticks = ticks_ + 1; ticks <= ticks_ + 200; ++ticks) static_cast<void>(other());
+  }
+  EXPECT_EQ(answer, Answer::yes) << "it has its turn";
+}
+
 TEST_F(MapReaderTest, opens_only_so_many_in_a_period) {
   const pid_t self = ::getpid();
   int asked = 0;

@@ -32,7 +32,7 @@ bool is_hidden_root(pid_t pid) {
 }
 
 std::optional<system::FileIdentity> root_of(pid_t pid) {
-  return system::identity_of("/proc/" + std::to_string(pid) + "/root/");
+  return system::identity_of("/proc/" + std::to_string(pid) + "/root" + "/");  // through the link
 }
 
 bool stands_with(pid_t pid, pid_t other) {

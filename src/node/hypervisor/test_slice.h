@@ -2,7 +2,9 @@
 // What `run` makes, made by a test: a slice with its pages mapped, and a child that stands for its program.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <vector>
@@ -94,5 +96,19 @@ class Program {
  private:
   system::ScratchDirectory scratch_;
 };
+
+// Maps a file below that folder whose path is longer than any buffer for paths, in letters that the kernel writes as
+// four. Whether it could.
+inline bool map_long_path(const std::string& folder) {
+  const std::string name(250, '\n');
+  system::Fd at(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; i < 42 && at; ++i) {
+    if (::mkdirat(at.get(), name.c_str(), 0700) != 0) return false;
+    at = system::Fd(::openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  const system::Fd file(::openat(at.get(), "x", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  return file && ::ftruncate(file.get(), 4096) == 0 &&
+         ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), 0) != MAP_FAILED;
+}
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "node/hypervisor/escape.h"
 #include "node/hypervisor/membership.h"
@@ -13,8 +14,9 @@ namespace {
 
 constexpr std::uint64_t kUnlimitedForNs =
     800'000'000;  // a limiter has registered long before its first allocation is this old
-constexpr std::uint64_t kDecidedNs = 10'000'000'000;  // so long what it has in its memory may take to be read
-constexpr std::uint64_t kCloselyNs = 200'000'000;     // between looks at a slice whose processes do not live long
+constexpr std::uint64_t kDecidedNs =
+    10'000'000'000;  // so long it may take to read what it has in its memory till it is told of
+constexpr std::uint64_t kCloselyNs = 200'000'000;  // between looks at a slice whose processes do not live long
 constexpr std::uint64_t kMostUsedNs = 2 * kUnlimitedForNs;
 constexpr std::uint64_t kGivenBackIn = 32;              // times as long as it was used
 constexpr std::uint64_t kTellAgainNs = 10'000'000'000;  // of processes that follow each other
@@ -41,6 +43,7 @@ void UnlimitedWatch::saw(std::vector<UnlimitedProcess> now) {
     process.seen_ns = now_ns;
     process.first_seen_ns = is_new ? now_ns : old->first_seen_ns;
     process.reported = !is_new && old->reported;
+    process.told_undecided = !is_new && old->told_undecided;
     process.counts = !is_new && old->counts;
     if (!is_new) process.judged = old->judged;
     if (process.reported) continue;
@@ -92,7 +95,12 @@ bool UnlimitedWatch::judge(UnlimitedProcess& process, std::uint64_t now_ns) {
     return true;
   }
   const Ended answer = end_if_escaped(process);
-  if (answer == Ended::later && since_ns < kDecidedNs) return false;
+  if (answer == Ended::later) {
+    // Told of so that it is not hidden by being long, and read on: it may be ended yet.
+    if (since_ns >= kDecidedNs && !std::exchange(process.told_undecided, true)) tell(process, false);
+    return false;
+  }
+  if (process.told_undecided && answer == Ended::no) return process.reported = true;
   const bool was_told =
       since_ns < kUnlimitedForNs && account->second.told_ns != 0 && now_ns - account->second.told_ns < kTellAgainNs;
   process.reported = !was_told || answer == Ended::yes;

@@ -29,6 +29,7 @@ struct UnlimitedProcess {
   std::uint64_t seen_ns = 0;  // last
   bool counts = false;        // together with those before it
   bool reported = false;
+  bool told_undecided = false;                     // that what it has in its memory is not known yet, after so long
   decltype(system::ProcessStat::layout) judged{};  // what it executed when it was looked at to be judged
 };
 
