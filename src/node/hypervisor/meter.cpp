@@ -193,6 +193,7 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
                            .uuid = uuid,
                            .command = system::process_command(pid),
                            .tenant = owner ? owner->record.name : "",
+                           .tenant_id = owner ? owner->record.id : "",
                            .memory_bytes = process.memoryUsedBytes});
     if (!owner) outside[uuid] += process.memoryUsedBytes;
     if (!owner) continue;
@@ -290,7 +291,8 @@ void Meter::apply(Tenant& tenant, const BeforeReading& before) {
       events_.add({.kind = "tampered",
                    .tenant = tenant.record.name,
                    .device = device->uuid,
-                   .message = "its account of the GPU's time does not agree with the driver's; the driver's counts"});
+                   .message = "its account of the GPU's time does not agree with the driver's; the driver's counts",
+                   .user = static_cast<std::int64_t>(tenant.record.user)});
     usage.bypass_reported = suspected;
   }
 }

@@ -94,7 +94,7 @@ Json tenants_json(TenantTable& tenants, const Meter& meter, const DeviceTable& d
       if (!process.dead && process.host_pid != 0 && !is_unlimited(process.host_pid))
         processes.push(process_json(*tenant, process, meter));
     for (const UnlimitedProcess& process : meter.unlimited())
-      if (process.tenant == tenant->record.name)
+      if (process.tenant_id == tenant->record.id)
         processes.push(Json::object({{"pid", process.pid},
                                      {"tenant_pid", process.pid},
                                      {"command", process.command},

@@ -23,9 +23,9 @@ constexpr std::uint64_t kTellAgainNs = 10'000'000'000;  // of processes that fol
 constexpr unsigned kLooksAReading = 4;                  // into the memory of who has just come
 
 std::string account_of(const UnlimitedProcess& process) {
-  if (!process.tenant.empty()) return process.tenant;
+  if (!process.tenant_id.empty()) return process.tenant_id;
   const auto user = system::process_user(process.pid);
-  return user ? "/" + std::to_string(*user) : "";  // no slice has such a name
+  return user ? "/" + std::to_string(*user) : "";  // no slice has such an id
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ void UnlimitedWatch::saw(std::vector<UnlimitedProcess> now) {
     process.counts = !is_new && old->counts;
     if (!is_new) process.judged = old->judged;
     if (process.reported) continue;
-    if (!process.counts && looks > 0) process.counts = process.tenant.empty() || (--looks, has_left_it_out(process));
+    if (!process.counts && looks > 0) process.counts = process.tenant_id.empty() || (--looks, has_left_it_out(process));
     if (!process.counts) continue;
     const std::string account = account_of(process);
     if (account.empty()) continue;  // it has gone, and nobody else is to pay for it
@@ -80,8 +80,8 @@ void UnlimitedWatch::judge() {
     if (!process.reported && !judge(process, now_ns)) undecided = true;
   if (undecided) decide_later();
   // Who comes next is to be seen before it has gone.
-  for (const auto& [name, account] : accounts_)
-    if (account.used_ns >= kUnlimitedForNs / 2 && may_be_ended(name)) return look_again_in(kCloselyNs);
+  for (const auto& [whose, account] : accounts_)
+    if (account.used_ns >= kUnlimitedForNs / 2 && may_be_ended(whose)) return look_again_in(kCloselyNs);
 }
 
 // False: what it has in its memory is not known yet.
@@ -114,30 +114,32 @@ bool UnlimitedWatch::judge(UnlimitedProcess& process, std::uint64_t now_ns) {
 }
 
 void UnlimitedWatch::tell(const UnlimitedProcess& process, bool ended) {
+  const Tenant* tenant = tenants_.find_by_id(process.tenant_id);
   events_.add({.kind = "unlimited",
                .tenant = process.tenant,
                .device = process.uuid,
                .message = "process " + std::to_string(process.pid) + " (" + process.command +
                           (ended ? ") used the GPU without a live limiter and was ended; run --allow-unlimited lets it"
-                                 : ") uses the GPU without a live limiter")});
+                                 : ") uses the GPU without a live limiter"),
+               .user = tenant ? static_cast<std::int64_t>(tenant->record.user) : Event::kNobody});
 }
 
 bool UnlimitedWatch::has_left_it_out(const UnlimitedProcess& process) const {
-  Tenant* tenant = tenants_.find(process.tenant);
+  Tenant* tenant = tenants_.find_by_id(process.tenant_id);
   return tenant && has_escaped(process.pid, process.start_ticks, tenant->maps, tenant->slice_files(),
                                system::monotonic_ns()) == Escape::yes;
 }
 
 // A slice that holds all its processes is one with a view of its own; elsewhere a program may take the limiter off
 // without meaning to, and is only watched.
-bool UnlimitedWatch::may_be_ended(const std::string& name) const {
-  const Tenant* tenant = name.empty() ? nullptr : tenants_.find(name);
+bool UnlimitedWatch::may_be_ended(const std::string& id) const {
+  const Tenant* tenant = tenants_.find_by_id(id);
   return tenant && tenant->record.mount_namespace != 0 && tenant->record.ends_unlimited;
 }
 
 UnlimitedWatch::Ended UnlimitedWatch::end_if_escaped(UnlimitedProcess& process) {
-  if (!may_be_ended(process.tenant)) return Ended::no;
-  Tenant* tenant = tenants_.find(process.tenant);
+  if (!may_be_ended(process.tenant_id)) return Ended::no;
+  Tenant* tenant = tenants_.find_by_id(process.tenant_id);
   const auto pidfd = system::open_pidfd(process.pid);
   if (!pidfd) return Ended::no;
   // What was answered earlier may be of another program, or of this one before it had its limiter.

@@ -23,7 +23,8 @@ struct UnlimitedProcess {
   std::uint64_t start_ticks = 0;
   std::string uuid;
   std::string command;
-  std::string tenant;  // it belongs to, empty: none
+  std::string tenant;     // the name of the slice it belongs to, empty: none
+  std::string tenant_id;  // by which it is known here: its name may be another's soon
   std::uint64_t memory_bytes = 0;
   std::uint64_t first_seen_ns = 0;
   std::uint64_t seen_ns = 0;  // last
@@ -56,7 +57,7 @@ class UnlimitedWatch {
   void decide_later();
   void give_back(std::uint64_t now_ns);
   bool has_left_it_out(const UnlimitedProcess& process) const;
-  bool may_be_ended(const std::string& tenant) const;
+  bool may_be_ended(const std::string& id) const;
   Ended end_if_escaped(UnlimitedProcess& process);
   void tell(const UnlimitedProcess& process, bool ended);
 
@@ -65,8 +66,8 @@ class UnlimitedWatch {
   EventRing& events_;
   std::function<void()> read_;
   std::vector<UnlimitedProcess> list_;
-  std::map<std::string, Account> accounts_;
-  std::uint64_t look_at_ns_ = 0;  // the next time of its own; 0: none
+  std::map<std::string, Account> accounts_;  // by the slice's id, or by the user
+  std::uint64_t look_at_ns_ = 0;             // the next time of its own; 0: none
   system::Loop::TimerId look_ = 0;
   bool decide_again_ = false;
 };

@@ -11,9 +11,7 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr int kLinkMs = 300;
-
-// One after the other, each for a time in which nobody is told of yet, in a mount namespace of their own or not.
+// One after the other, each until it was seen, when nobody is told of yet, in a mount namespace of their own or not.
 class Chain {
  public:
   explicit Chain(bool has_view, const std::function<void()>& body = {}) {
@@ -26,11 +24,11 @@ class Chain {
       for (;;) {
         const pid_t link = ::fork();
         if (link == 0) {
+          ::prctl(PR_SET_PDEATHSIG, SIGKILL);
           if (body) body();
           const pid_t self = ::getpid();
           if (::write(out[1], &self, sizeof self) != sizeof self) std::_Exit(1);
-          ::usleep(kLinkMs * 1000);
-          std::_Exit(0);
+          for (;;) ::pause();
         }
         ::waitpid(link, nullptr, 0);
       }
@@ -51,13 +49,15 @@ class Chain {
   }
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
-  // Each is on the GPU while it lives, until `done` or after so many.
+  // Each is on the GPU till it was seen there, until `done` or after so many.
   int run(TestDaemon& daemon, int most, const std::function<bool()>& done) {
     if (::write(begin_, "g", 1) != 1) return -1;
     int links = 0;
     while (links < most && !done() && ::read(out_, &last_, sizeof last_) == sizeof last_) {
       daemon.world("process " + std::to_string(last_) + " GPU-0000 4096 0\n");
       ++links;
+      EXPECT_TRUE(eventually([&] { return is_seen(daemon) || done() || !system::is_alive(last_, ticks_of(last_)); }));
+      ::kill(last_, SIGKILL);
     }
     daemon.world("");
     return links;
@@ -66,6 +66,12 @@ class Chain {
   bool can_be = false;
 
  private:
+  static std::uint64_t ticks_of(pid_t process) { return system::start_ticks(process).value_or(0); }
+  bool is_seen(const TestDaemon& daemon) const {
+    const auto list = daemon.client().list();
+    return list && std::ranges::any_of((*list)["unlimited"].items(),
+                                       [this](const base::Json& one) { return one["pid"].as_int() == last_; });
+  }
   int out_ = -1, begin_ = -1;
   pid_t last_ = 0;
 };
@@ -78,13 +84,41 @@ TEST(UnlimitedWatch, counts_together_what_processes_of_a_slice_do_that_follow_ea
   if (!chain.can_be) GTEST_SKIP() << "no mount namespace can be made here";
   ASSERT_TRUE(slice.start(chain.pid));
   const auto ended = [&] { return daemon.has_event("unlimited", "was ended"); };
-  EXPECT_LE(chain.run(daemon, 30, ended), 12) << "of " << kLinkMs << " ms each";
+  EXPECT_LE(chain.run(daemon, 30, ended), 12);
   EXPECT_TRUE(ended());
   const base::Json events = daemon.client().events().value();
   EXPECT_EQ(std::ranges::count_if(events["events"].items(),
                                   [](const base::Json& event) { return event["kind"].as_string() == "unlimited"; }),
             1)
       << "and says so once in a while";
+}
+
+TEST(UnlimitedWatch, counts_against_no_slice_what_another_of_its_name_did) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const auto ended = [&] { return daemon.has_event("unlimited", "was ended"); };
+  {
+    Chain chain(true);
+    Slice slice(daemon, request("a"));
+    if (!chain.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+    ASSERT_TRUE(slice.start(chain.pid));
+    chain.run(daemon, 30, ended);
+    ASSERT_TRUE(ended());
+  }
+  ASSERT_TRUE(eventually([&] { return daemon.client().list().value()["tenants"].items().empty(); }));
+  const auto endings = [&] {
+    const base::Json events = daemon.client().events().value();
+    return std::ranges::count_if(events["events"].items(), [](const base::Json& event) {
+      return event["kind"].as_string() == "unlimited" &&
+             event["message"].as_string().find("was ended") != std::string::npos;
+    });
+  };
+  const auto before = endings();
+  Chain chain(true);
+  Slice slice(daemon, request("a"));
+  ASSERT_TRUE(slice.start(chain.pid));
+  EXPECT_EQ(chain.run(daemon, 2, [] { return false; }), 2);
+  EXPECT_EQ(endings(), before);
 }
 
 TEST(UnlimitedWatch, counts_together_what_processes_of_a_user_do_outside_of_slices) {
