@@ -11,26 +11,29 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-TEST(ShareClaims, never_decreases_when_a_process_dies_or_its_slot_is_taken_anew) {
+class ShareClaimsTest : public ::testing::Test {
+ protected:
+  auto read(std::uint64_t now_ns) { return claims.read(*a.claim.page, 0, now_ns, stretches); }
+
   FakeTenant a;
   ShareClaims claims;
   std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
+};
+
+TEST_F(ShareClaimsTest, never_decreases_when_a_process_dies_or_its_slot_is_taken_anew) {
+  read(kMs);
   a.row().launched_ns = 5 * kMs;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, 2 * kMs, stretches).launched_ns, 5 * kMs);
+  EXPECT_EQ(read(2 * kMs).launched_ns, 5 * kMs);
   a.claim.page->processes[0].state = contract::kSlotFree;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, 3 * kMs, stretches).launched_ns, 5 * kMs);
+  EXPECT_EQ(read(3 * kMs).launched_ns, 5 * kMs);
   a.row().launched_ns = 2 * kMs;
   a.claim.page->processes[0].pid = 101;
   a.claim.page->processes[0].state = contract::kSlotLive;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, 4 * kMs, stretches).launched_ns, 7 * kMs);
+  EXPECT_EQ(read(4 * kMs).launched_ns, 7 * kMs);
 }
 
-TEST(ShareClaims, count_on_where_a_process_executes_another_program_in_its_place) {
-  FakeTenant a;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
+TEST_F(ShareClaimsTest, count_on_where_a_process_executes_another_program_in_its_place) {
+  read(kMs);
   std::uint64_t now = 1000 * kMs, launched = 0;
   for (unsigned program = 0; program < 10; ++program, now += 150 * kMs) {
     a.row().launched_ns = a.row().launches = a.row().marker_count = 0;
@@ -39,45 +42,36 @@ TEST(ShareClaims, count_on_where_a_process_executes_another_program_in_its_place
       ++a.row().launches;
       a.tell(now += 2 * kMs);
       launched += kMs;
-      EXPECT_EQ(claims.read(*a.claim.page, 0, now, stretches).launched_ns, launched);
+      EXPECT_EQ(read(now).launched_ns, launched);
       EXPECT_EQ(stretches.size(), 1u);
     }
   }
   EXPECT_EQ(claims.shrunk(), 0u);
 }
 
-TEST(ShareClaims, count_on_where_another_process_has_the_slot_before_it_was_seen_free) {
-  FakeTenant a;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
+TEST_F(ShareClaimsTest, count_on_where_another_process_has_the_slot_before_it_was_seen_free) {
+  read(kMs);
   for (std::uint32_t pid = 100; pid < 110; ++pid) {
     a.claim.page->processes[0].pid = pid;
     a.row().launched_ns = (110 - pid) * kMs;
-    claims.read(*a.claim.page, 0, (pid - 98) * kMs, stretches);
+    read((pid - 98) * kMs);
   }
   EXPECT_EQ(claims.shrunk(), 0u);
 }
 
-TEST(ShareClaims, believe_no_process_that_executes_another_program_all_the_time) {
-  FakeTenant a;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  claims.read(*a.claim.page, 0, kMs, stretches);
+TEST_F(ShareClaimsTest, believe_no_process_that_executes_another_program_all_the_time) {
+  read(kMs);
   for (std::uint64_t now = 1000 * kMs; now < 1100 * kMs; now += 2 * kMs) {
     a.row().launched_ns = a.row().launches = now / kMs % 4;
-    claims.read(*a.claim.page, 0, now, stretches);
+    read(now);
   }
   EXPECT_GE(claims.shrunk(), 3u);
 }
 
-TEST(ShareClaims, what_stood_there_before_is_not_charged_again) {
-  FakeTenant a;
+TEST_F(ShareClaimsTest, what_stood_there_before_is_not_charged_again) {
   a.row().launched_ns = 900 * kMs;
   a.row().marker_count = 20;
-  ShareClaims claims;
-  std::vector<pool::ShareStretch> stretches;
-  EXPECT_EQ(claims.read(*a.claim.page, 0, kMs, stretches).launched_ns, 0u);
+  EXPECT_EQ(read(kMs).launched_ns, 0u);
   EXPECT_TRUE(stretches.empty());
 }
 
