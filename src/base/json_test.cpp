@@ -48,5 +48,13 @@ TEST(Json, writes_nothing_that_a_terminal_obeys) {
   EXPECT_EQ(Json::parse(dumped).value().as_string(), text);
 }
 
+TEST(Json, writes_marks_that_turn_the_direction_of_writing_by_their_numbers) {
+  const std::string text = "a\u202e\u2066b\u200f\u061cc\u200b\u20ac";
+  const std::string dumped = Json(text).dump();
+  EXPECT_EQ(dumped, "\"a\\u202e\\u2066b\\u200f\\u061cc\u200b\u20ac\"");
+  EXPECT_EQ(Json::parse(dumped).value().as_string(), text);
+  EXPECT_EQ(Json::object({{"\u2069", 1}}).dump(), "{\"\\u2069\":1}");
+}
+
 }  // namespace
 }  // namespace tensor_fusion::base

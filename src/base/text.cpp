@@ -89,24 +89,28 @@ std::string valid_utf8(std::string_view text) {
   return result;
 }
 
-std::string printable(std::string_view text, Lines lines) {
+std::size_t obeyed_size(std::string_view text) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kObeyed{
       {{"\u0080", "\u009f"}, {"\u061c", "\u061c"}, {"\u200e", "\u200f"}, {"\u2028", "\u202e"}, {"\u2066", "\u2069"}}};
+  if (text.empty()) return 0;
+  const auto byte = static_cast<unsigned char>(text.front());
+  if (byte < 0x80) return byte < 0x20 || byte == 0x7f ? 1 : 0;
+  for (const auto& [first, last] : kObeyed) {
+    const std::string_view one = text.substr(0, first.size());
+    if (one.size() == first.size() && one >= first && one <= last) return one.size();
+  }
+  return 0;
+}
+
+std::string printable(std::string_view text, Lines lines) {
   const std::string sound = valid_utf8(text);
   std::string out;
   out.reserve(sound.size());
   for (std::string_view rest = sound; !rest.empty();) {
     const std::string_view one = rest.substr(0, std::max<std::size_t>(character_size(rest), 1));
     rest.remove_prefix(one.size());
-    const auto byte = static_cast<unsigned char>(one.front());
-    const bool kept = lines == Lines::kMany && (byte == '\n' || byte == '\t');
-    const bool obeyed = byte < 0x20 || byte == 0x7f ||
-                        std::ranges::any_of(
-                            kObeyed,
-                            [&](const auto& range) {
-                              return one.size() == range.first.size() && one >= range.first && one <= range.second;
-                            });
-    out += obeyed && !kept ? "?" : one;
+    const bool kept = lines == Lines::kMany && (one == "\n" || one == "\t");
+    out += obeyed_size(one) != 0 && !kept ? "?" : one;
   }
   return out;
 }

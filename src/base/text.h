@@ -17,8 +17,10 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 // The text with U+FFFD for every byte that belongs to no UTF-8 character (no surrogates, nothing overlong).
 std::string valid_utf8(std::string_view text);
 
-// The text with `?` for everything that a terminal obeys instead of showing it: controls, and marks that turn the
-// direction of writing, with which one word can look like another. Of several lines the ends are kept.
+// How many bytes what a terminal obeys instead of showing it has at the front of the text: controls, and marks that
+// turn the direction of writing, with which one word can look like another. 0: nothing such.
+std::size_t obeyed_size(std::string_view text);
+// The text with `?` for everything that a terminal obeys. Of several lines the ends are kept.
 enum class Lines : bool { kOne, kMany };
 std::string printable(std::string_view text, Lines lines = Lines::kOne);
 
