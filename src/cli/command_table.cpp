@@ -198,7 +198,7 @@ constexpr std::array kExitCodes{
     ExitCodeRow{16, "the state directory is full", true},
     ExitCodeRow{17, "the state directory cannot be written", true},
     ExitCodeRow{18, "the hypervisor does not answer, and none could be started", true},
-    ExitCodeRow{19, "no GPU, or no driver for it", true},
+    ExitCodeRow{19, "no GPU, or no driver for it, or only GPUs that are lost or broken could take the slice", true},
     ExitCodeRow{20, "the hypervisor is of a version this program does not understand", true},
     ExitCodeRow{
         kExitCannotLimit,

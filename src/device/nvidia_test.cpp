@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -161,6 +163,71 @@ TEST(NvidiaPartition, cuts_a_card_into_partitions_and_mends_it) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
+
+// Before and after the only list that has seen it whole: in both its place is not another's.
+void lose_a_card(const std::string& folder, bool seen_before) {
+  ::setenv("TENSOR_FUSION_SIM", "3xh100", 1);
+  ::setenv("TENSOR_FUSION_SIM_DIR", folder.c_str(), 1);
+  const auto lose = [&] { std::ofstream(folder + "/faults") << "lost=1\n"; };
+  std::filesystem::create_directories(folder);
+  if (!seen_before) lose();
+  const Provider provider = nvidia_provider();
+  ASSERT_EQ(provider.init(), ACCEL_SUCCESS) << provider.trouble();
+  const auto devices = [&] {
+    std::vector<ExtendedDeviceInfo> all(MAX_TOPOLOGY_DEVICES);
+    std::size_t count = 0;
+    EXPECT_EQ(provider.all_devices(all.data(), all.size(), &count), ACCEL_SUCCESS);
+    all.resize(count);
+    return all;
+  };
+  const auto before = devices();
+  if (seen_before) {
+    lose();
+    ::usleep(100'000);  // the file is looked at every 50 ms
+  }
+  const auto all = devices();
+  ASSERT_EQ(all.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    const auto& info = all[static_cast<std::size_t>(i)];
+    EXPECT_EQ(info.basic.index, i);
+    EXPECT_EQ(std::string(info.props.properties[0].key) == "lost", i == 1) << i;
+    if (i == 1 && !seen_before) continue;
+    EXPECT_STREQ(info.basic.uuid, before[static_cast<std::size_t>(i)].basic.uuid);
+    EXPECT_GT(info.basic.totalMemoryBytes, 0u);
+  }
+  EXPECT_STREQ(all[1].props.properties[0].value, seen_before ? "true" : "unnamed");
+  EXPECT_STREQ(all[1].basic.uuid, seen_before ? before[1].basic.uuid : "GPU-lost-1");
+  std::vector<ProcessInformation> processes(MAX_PROCESSES);
+  std::vector<AccelEvent> told(8);
+  std::size_t count = 0;
+  EXPECT_EQ(provider.process_information(processes.data(), processes.size(), &count), ACCEL_SUCCESS);
+  const auto topology = std::make_unique<ExtendedDeviceTopology>();
+  EXPECT_EQ(provider.topology(topology.get()), ACCEL_SUCCESS);
+  ASSERT_EQ(provider.extension->pollEvents(told.data(), told.size(), &count), ACCEL_SUCCESS);
+  ASSERT_GE(count, 1u);
+  EXPECT_EQ(told[0].kind, static_cast<std::uint32_t>(ACCEL_EVENT_DEVICE_LOST));
+  EXPECT_STREQ(told[0].deviceUUID, all[1].basic.uuid);
+}
+
+class NvidiaLoss : public ::testing::TestWithParam<bool> {};
+
+TEST_P(NvidiaLoss, leaves_every_card_its_index) {
+  if (void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+      !library || !::dlsym(library, "nvmlTensorFusionDeviceDirectory"))
+    GTEST_SKIP() << "no simulated libnvidia-ml.so.1 on the library path: a real card is not lost on purpose";
+  const system::ScratchDirectory folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    lose_a_card(folder.path("machine"), GetParam());
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(Whether, NvidiaLoss, ::testing::Bool(),
+                         [](const auto& row) { return row.param ? "seen_before" : "never_seen"; });
 
 TEST(NvidiaModel, knows_the_throughput_of_common_cards) {
   EXPECT_EQ(nvidia::tflops_of("NVIDIA H100 80GB HBM3"), 989);

@@ -11,6 +11,8 @@ namespace {
 
 using base::Json;
 
+constexpr std::string_view kLost = "lost";  // what begins so answers nothing any more
+
 std::optional<double> number(const Json& json) {
   if (!json.is_number() || json.as_double() < 0) return std::nullopt;
   return json.as_double();
@@ -94,8 +96,14 @@ std::string to_table(const std::vector<Device>& devices, const Style& style) {
                {"HEALTH"},
                {"UUID"},
                {"SLICES"}});
+  std::string below;  // all of what a word in the table stands for
   for (const Device& device : devices) {
     std::string health = device.healthy ? "ok" : (device.health.empty() ? "lost" : device.health);
+    const bool lost = !device.healthy && health.starts_with(kLost);
+    if (lost && health.size() > kLost.size()) {
+      below += fmt::format("GPU {} is {}; nothing new is placed there\n", device.index, base::printable(health));
+      health = kLost;
+    }
     if (!device.also_shared_by.empty()) health += ", also given out by " + device.also_shared_by;
     const bool good = device.healthy && device.also_shared_by.empty();
     table.add({{std::to_string(device.index)},
@@ -104,14 +112,14 @@ std::string to_table(const std::vector<Device>& devices, const Style& style) {
                {base::to_text(base::Bytes{device.memory_reserved_bytes})},
                {share_text(device.request_share_total)},
                {share_text(device.limit_share_total)},
-               {text_of(device.utilization_percent, "%")},
-               {text_of(device.temperature_celsius, "C")},
-               {text_of(device.power_watts, "W")},
+               {lost ? "-" : text_of(device.utilization_percent, "%")},
+               {lost ? "-" : text_of(device.temperature_celsius, "C")},
+               {lost ? "-" : text_of(device.power_watts, "W")},
                {health, good ? Tone::kGood : Tone::kBad},
                {device.uuid},
                {device.slices.empty() ? "-" : base::join(device.slices, ",")}});
   }
-  return table.render(style);
+  return table.render(style) + below;
 }
 
 }  // namespace tensor_fusion::view

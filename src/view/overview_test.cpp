@@ -85,6 +85,20 @@ TEST(Devices, are_a_table_that_names_what_is_wrong) {
       "  1  T4                        0/15Gi         0         0%      0%     -     -      -  Xid 79  GPU-b  -\n");
 }
 
+TEST(Devices, that_are_lost_say_so_in_a_word_and_below_in_a_sentence) {
+  Device lost;
+  lost.index = 3;
+  lost.temperature_celsius = 0;
+  lost.healthy = false;
+  lost.health = "lost: the device has fallen off the bus and answers no more";
+  const std::string table = to_table({lost}, Style{});
+  EXPECT_NE(table.find("  -  lost    "), std::string::npos) << table;
+  EXPECT_NE(table.find("\nGPU 3 is lost: the device has fallen off the bus and answers no more; nothing new is placed"),
+            std::string::npos)
+      << table;
+  EXPECT_EQ(table.find("0C"), std::string::npos) << table;
+}
+
 TEST(Devices, give_programs_null_for_what_is_not_known) {
   const Json json = to_json(overview().devices);
   EXPECT_TRUE(json["devices"].at(1)["power_watts"].is_null());

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <utility>
 
 #include "device/nvidia/model.h"
 
@@ -47,8 +49,9 @@ void set_property(DeviceProperties& properties, const char* key, const std::stri
 }
 
 // MIG devices stand for their card, which itself takes no work while it is cut up.
-void add_cards(const Nvml& library, nvml::Device handle, std::vector<Card>& cards) {
+void add_cards(const Nvml& library, nvml::Device handle, unsigned place, std::vector<Card>& cards) {
   Card card;
+  card.place = place;
   card.handle = card.whole = handle;
   card.uuid = text_from<nvml::kUuidBufferV2>(library.uuid, handle);
   card.model = text_from<nvml::kNameBufferV2>(library.name, handle);
@@ -74,15 +77,31 @@ void add_cards(const Nvml& library, nvml::Device handle, std::vector<Card>& card
   }
 }
 
+// What stood in this place before, or one without a name: NVML tells nothing of a card that is lost.
+void add_lost(unsigned place, const std::vector<Card>& before, std::vector<Card>& cards) {
+  const std::size_t first = cards.size();
+  std::ranges::copy_if(before, std::back_inserter(cards), [&](const Card& card) { return card.place == place; });
+  if (cards.size() == first) {
+    Card card;
+    card.place = place;
+    card.uuid = "GPU-lost-" + std::to_string(place);
+    card.model = "unknown";
+    cards.push_back(std::move(card));
+  }
+  for (std::size_t i = first; i < cards.size(); ++i) cards[i].lost = true;
+}
+
 }  // namespace
 
 int list_cards(const Nvml& library, std::vector<Card>& cards) {
   unsigned count = 0;
   if (const int code = library.count(&count); code != nvml::kSuccess) return code;
-  cards.clear();
+  const std::vector<Card> before = std::exchange(cards, {});
   for (unsigned i = 0; i < count && i < MAX_TOPOLOGY_DEVICES; ++i) {
     nvml::Device handle = nullptr;
-    if (library.handle_by_index(i, &handle) == nvml::kSuccess) add_cards(library, handle, cards);
+    const int code = library.handle_by_index(i, &handle);
+    if (code == nvml::kSuccess) add_cards(library, handle, i, cards);
+    if (code == nvml::kGpuIsLost) add_lost(i, before, cards);
   }
   if (cards.size() > MAX_TOPOLOGY_DEVICES) cards.resize(MAX_TOPOLOGY_DEVICES);
   return nvml::kSuccess;
@@ -107,12 +126,15 @@ void describe(const Nvml& library, const Card& card, std::size_t index, Extended
   put(basic.uuid, card.uuid);
   put(basic.vendor, "NVIDIA");
   put(basic.model, card.model);
+  basic.index = static_cast<std::int32_t>(index);
+  basic.numaNode = -1;
+  if (card.lost) set_property(info.props, "lost", card.handle ? "true" : "unnamed");
+  if (!card.handle) return;
   char version[80] = {};
   if (library.driver_version && library.driver_version(version, sizeof version) == nvml::kSuccess)
     put(basic.driverVersion, version);
   put(basic.firmwareVersion, text_from<64>(library.vbios, card.handle));
   put(basic.deviceNode, node_of(library, card));
-  basic.index = static_cast<std::int32_t>(index);
   basic.numaNode = numa_of(library, card.handle);
   nvml::Memory memory{};
   if (library.memory(card.handle, &memory) == nvml::kSuccess) basic.totalMemoryBytes = memory.total;
@@ -143,6 +165,7 @@ void describe(const Nvml& library, const Card& card, std::size_t index, Extended
 }
 
 std::vector<std::string> files_of(const Nvml& library, const Card& card) {
+  if (!card.handle) return {};
   const std::string base = directory(library);
   std::vector<std::string> files = {node_of(library, card), base + "/nvidiactl", base + "/nvidia-uvm",
                                     base + "/nvidia-uvm-tools"};

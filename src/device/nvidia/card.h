@@ -1,7 +1,8 @@
 #pragma once
 // One card as NVML lists it, or one MIG device of a card that is cut up (which then takes no work itself and is none):
-// what it is called, where its files are, what it can do. Refuses with NVML's own codes. Reads NVML, /proc, /sys and
-// /dev and keeps nothing; whoever calls asks NVML one question at a time.
+// what it is called, where its files are, what it can do. Refuses with NVML's own codes. One that has fallen off the
+// bus keeps its place in the list, so that no other takes its index: as what it was, or without a name where it was
+// lost before it was seen. Reads NVML, /proc, /sys and /dev; whoever calls asks NVML one question at a time.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -12,12 +13,14 @@
 namespace tensor_fusion::device::nvidia {
 
 struct Card {
-  nvml::Device handle = nullptr;
-  nvml::Device whole = nullptr;  // the card it is a part of; itself when it is none
+  nvml::Device handle = nullptr;  // null: lost before it was seen
+  nvml::Device whole = nullptr;   // the card it is a part of; itself when it is none
   std::string uuid;
   std::string model;
   unsigned minor = 0;
   bool mig = false;
+  unsigned place = 0;  // NVML's index of the whole card
+  bool lost = false;
   unsigned gpu_instance = 0, compute_instance = 0;
 };
 
@@ -34,7 +37,8 @@ std::string text_from(int (*function)(nvml::Device, char*, unsigned), nvml::Devi
   return buffer;
 }
 
-int list_cards(const Nvml& library, std::vector<Card>& cards);  // the list as it was where NVML refuses
+// Brings the list up to date, or leaves it as it was where NVML refuses.
+int list_cards(const Nvml& library, std::vector<Card>& cards);
 void describe(const Nvml& library, const Card& card, std::size_t index, ExtendedDeviceInfo& info);
 std::vector<std::string> files_of(const Nvml& library, const Card& card);  // what a process must be able to open
 int numa_of(const Nvml& library, nvml::Device handle);                     // -1: not known

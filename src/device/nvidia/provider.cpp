@@ -23,6 +23,7 @@ std::vector<Card> cards;
 nvml::EventSet events = nullptr;
 std::vector<AccelEvent> pending_events;
 std::vector<std::string> lost;
+std::map<std::string, ExtendedDeviceInfo> described;  // by UUID: of a card that is lost NVML tells nothing any more
 
 AccelResult result_of(int code) {
   switch (code) {
@@ -50,7 +51,7 @@ void note_loss(const Card& card, int code) {
   event.structSize = sizeof event;
   event.kind = ACCEL_EVENT_DEVICE_LOST;
   put(event.deviceUUID, card.uuid);
-  put(event.message, "the device answers no more (lost from the bus)");
+  put(event.message, "lost: the device has fallen off the bus and answers no more");
   pending_events.push_back(event);
 }
 
@@ -87,7 +88,19 @@ AccelResult all_devices(ExtendedDeviceInfo* out, std::size_t max, std::size_t* c
   const std::lock_guard lock(mutex);
   if (const int code = list_cards(library, cards); code != nvml::kSuccess) return result_of(code);
   *count = std::min(max, cards.size());
-  for (std::size_t i = 0; i < *count; ++i) describe(library, cards[i], i, out[i]);
+  for (std::size_t i = 0; i < *count; ++i) {
+    describe(library, cards[i], i, out[i]);
+    const auto known = described.find(cards[i].uuid);
+    if (!cards[i].lost) {
+      described[cards[i].uuid] = out[i];
+    } else if (known != described.end()) {
+      const DeviceProperties properties = out[i].props;
+      out[i] = known->second;
+      out[i].basic.index = static_cast<std::int32_t>(i);
+      out[i].props = properties;
+    }
+    if (cards[i].lost) note_loss(cards[i], nvml::kGpuIsLost);
+  }
   return ACCEL_SUCCESS;
 }
 
@@ -118,13 +131,13 @@ AccelResult topology(ExtendedDeviceTopology* out) {
     DeviceTopologyInfo& device = out->devices[i];
     put(device.deviceUUID, cards[i].uuid);
     device.deviceIndex = static_cast<std::int32_t>(i);
-    device.numaNode = numa_of(library, cards[i].handle);
+    device.numaNode = cards[i].handle ? numa_of(library, cards[i].handle) : -1;
     for (std::size_t j = 0; j < cards.size(); ++j) {
       DeviceTopoNode& peer = device.peers[device.peerCount++];
       put(peer.peerUUID, cards[j].uuid);
       peer.peerIndex = static_cast<std::int32_t>(j);
       int level = -1;
-      const bool known = library.common_ancestor &&
+      const bool known = library.common_ancestor && cards[i].handle && cards[j].handle &&
                          library.common_ancestor(cards[i].handle, cards[j].handle, &level) == nvml::kSuccess;
       peer.topoLevel = i == j ? TOPO_LEVEL_SELF : known ? level_of(level) : TOPO_LEVEL_UNKNOWN;
     }
@@ -180,6 +193,7 @@ AccelResult process_information(ProcessInformation* out, std::size_t max, std::s
   const std::lock_guard lock(mutex);
   *count = 0;
   for (const Card& card : cards) {
+    if (!card.handle) continue;
     std::map<unsigned, std::uint64_t> bytes;
     int code = list_processes(library.compute_processes, card.handle, bytes);
     if (code == nvml::kSuccess) {
@@ -211,7 +225,7 @@ AccelResult device_metrics(const char** uuids, std::size_t count, DeviceMetrics*
     metrics = {};
     put(metrics.deviceUUID, uuids[i]);
     const Card* card = card_of(uuids[i]);
-    if (!card) continue;
+    if (!card || !card->handle) continue;
     nvml::Utilization use{};
     if (library.utilization && library.utilization(card->handle, &use) == nvml::kSuccess)
       metrics.utilizationPercent = use.gpu;
@@ -238,7 +252,7 @@ AccelResult poll_events(AccelEvent* out, std::size_t max, std::size_t* count) {
   if (!events && library.event_set && library.register_events && library.wait_event &&
       library.event_set(&events) == nvml::kSuccess)
     for (const Card& card : cards)
-      library.register_events(card.handle, nvml::kEventXidCritical | nvml::kEventDoubleBitEcc, events);
+      if (card.handle) library.register_events(card.handle, nvml::kEventXidCritical | nvml::kEventDoubleBitEcc, events);
   for (; *count < max && !pending_events.empty(); pending_events.erase(pending_events.begin()))
     out[(*count)++] = pending_events.front();
   nvml::EventData data{};

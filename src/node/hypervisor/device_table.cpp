@@ -2,20 +2,40 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "base/id.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr const char* kLost = "the driver no longer lists it";
+constexpr std::string_view kLostWord = "lost:";  // begins each of these, and what the provider says of a loss
+constexpr const char* kLost = "lost: the driver no longer lists it";
+constexpr const char* kOffTheBus = "lost: the device has fallen off the bus and answers no more";
 
 template <std::size_t N>
 std::string text(const char (&field)[N]) {
   return std::string(field, ::strnlen(field, N));
 }
 
+// What the provider says of a card that is lost: "" of one that is not.
+std::string lost_word(const ExtendedDeviceInfo& info) {
+  for (std::size_t i = 0; i < info.props.count && i < MAX_DEVICE_PROPERTIES; ++i)
+    if (text(info.props.properties[i].key) == "lost") return text(info.props.properties[i].value);
+  return "";
+}
+
 }  // namespace
+
+// Without a name on one of the two sides, the index says who is who.
+Device* DeviceTable::counterpart(const ExtendedDeviceInfo& info) {
+  if (Device* device = find(text(info.basic.uuid))) return device;
+  const bool nameless = lost_word(info) == "unnamed";
+  const auto found = std::ranges::find_if(devices_, [&](const Device& device) {
+    return device.index == info.basic.index && (nameless || device.nameless);
+  });
+  return found == devices_.end() ? nullptr : &*found;
+}
 
 std::vector<DeviceChange> DeviceTable::update(std::span<const ExtendedDeviceInfo> listed) {
   std::vector<DeviceChange> changes;
@@ -23,7 +43,8 @@ std::vector<DeviceChange> DeviceTable::update(std::span<const ExtendedDeviceInfo
   for (const ExtendedDeviceInfo& info : listed) {
     const std::string native = text(info.basic.uuid);
     if (native.empty()) continue;
-    Device* device = find(native);
+    const std::string lost = lost_word(info);
+    Device* device = counterpart(info);
     if (!device) {
       Device fresh;
       fresh.uuid = base::canonical_uuid(native);
@@ -34,7 +55,15 @@ std::vector<DeviceChange> DeviceTable::update(std::span<const ExtendedDeviceInfo
       if (known_) changes.push_back({device->uuid, "a new device"});
     }
     seen[device->ordinal] = true;
-    if (device->trouble == kLost) {
+    if (!lost.empty() && device->trouble.empty()) {
+      device->trouble = kOffTheBus;
+      changes.push_back({device->uuid, kOffTheBus});
+    }
+    if (lost == "unnamed" && !device->native_uuid.empty() && !device->nameless) continue;  // all else is known better
+    const bool named = device->nameless && lost != "unnamed";
+    device->nameless = lost == "unnamed";
+    device->uuid = base::canonical_uuid(native);
+    if (lost.empty() && (device->trouble.starts_with(kLostWord) || named)) {
       device->trouble.clear();
       changes.push_back({device->uuid, "the device is back"});
     }

@@ -1,6 +1,7 @@
 #pragma once
 // The devices of this node as the provider shows them. A device keeps its ordinal for the daemon's life; one that is no
-// longer listed stays, as lost, for tenants may still hold it. One thread.
+// longer listed stays, as lost, for tenants may still hold it. One that was lost before anybody saw it has no name: it
+// stands for whatever has its index. One thread.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@ namespace tensor_fusion::node::hypervisor {
 struct Device {
   std::string uuid;         // canonical
   std::string native_uuid;  // as the provider spells it
+  bool nameless = false;
   std::uint32_t ordinal = 0;
   int index = 0;
   std::string vendor, model, driver, node;
@@ -46,6 +48,7 @@ class DeviceTable {
   std::vector<pool::PlaceDevice> places() const;
 
  private:
+  Device* counterpart(const ExtendedDeviceInfo& info);
   std::vector<Device> devices_;
   bool known_ = false;
 };

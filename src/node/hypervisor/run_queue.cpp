@@ -57,6 +57,7 @@ pool::PlaceRequest place_request(const RunRequest& request) {
 
 base::Error error_for(const pool::Refusal& refusal) {
   const ErrorCode code = refusal.malformed ? ErrorCode::kUsage
+                         : refusal.broken  ? ErrorCode::kNoDevice
                          : refusal.never   ? ErrorCode::kImpossible
                                            : ErrorCode::kNoCapacity;
   return {code, refusal.message};
@@ -171,7 +172,7 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
   }
   if (!last && !placement.error().never) return false;
   base::Error error = error_for(placement.error());
-  if (error.code == ErrorCode::kNoCapacity && placement.error().broken)
+  if (error.code == ErrorCode::kNoDevice)
     error.message += "; `tensor-fusion doctor` says what is wrong";
   else if (error.code == ErrorCode::kNoCapacity && waiting.request.wait_ms == 0)
     error.message += "; --wait queues until there is room";
