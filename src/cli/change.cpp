@@ -141,6 +141,8 @@ int kill_slices(const Context& context) {
       if (reply.error().code == base::ErrorCode::kUnavailable) return status;
       continue;
     }
+    for (const base::Json& sentence : (*reply)["notices"].items())
+      std::fprintf(stderr, "tensor-fusion: %s\n", base::printable(sentence.as_string()).c_str());
     slices.push_back(signalled_by(*client, *reply, name));
   }
   base::Json killed = base::Json::array();

@@ -1,6 +1,7 @@
 #include "system/process.h"
 
 #include <dirent.h>
+#include <linux/nsfs.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -92,14 +93,31 @@ std::uint64_t namespace_inode(pid_t pid, const char* kind) {
   return static_cast<std::uint64_t>(info.st_ino);
 }
 
-std::optional<uid_t> process_user(pid_t pid) {
+std::optional<ProcessUsers> process_users(pid_t pid) {
   // Not the owner of its entry: that is root where a process does not let itself be dumped, which it says itself.
   const auto content = read_file(entry(pid, "status"), 65536);
   const std::size_t at = content ? content->find("\nUid:\t") : std::string::npos;
   if (at == std::string::npos) return std::nullopt;
   const auto fields = base::split(std::string_view(*content).substr(at + 6), '\t');  // real, effective, saved, files
-  if (fields.size() < 2) return std::nullopt;
-  return number_from<uid_t>(fields[1]);
+  if (fields.size() < 3) return std::nullopt;
+  return ProcessUsers{number_from<uid_t>(fields[0]), number_from<uid_t>(fields[1]), number_from<uid_t>(fields[2])};
+}
+
+std::optional<uid_t> process_user(pid_t pid) {
+  const auto users = process_users(pid);
+  return users ? std::optional(users->effective) : std::nullopt;
+}
+
+std::optional<uid_t> maker_of(Fd user_namespace) {
+  const std::uint64_t ours = namespace_inode(::getpid(), "user");
+  std::optional<uid_t> maker;
+  struct stat info{};
+  while (user_namespace && ::fstat(user_namespace.get(), &info) == 0 && info.st_ino != ours) {
+    uid_t user = 0;
+    if (::ioctl(user_namespace.get(), NS_GET_OWNER_UID, &user) == 0) maker = user;
+    user_namespace = Fd(::ioctl(user_namespace.get(), NS_GET_PARENT));
+  }
+  return maker;
 }
 
 std::string process_cgroup(pid_t pid) {

@@ -35,9 +35,16 @@ std::optional<std::uint64_t> start_ticks(pid_t pid);
 pid_t living_thread(pid_t pid);
 std::vector<pid_t> namespace_pids(pid_t pid);  // NSpid: outermost first; the last is how the process names itself
 std::uint64_t namespace_inode(pid_t pid, const char* kind);  // "mnt", "pid", "user"; 0 = not readable
-std::optional<uid_t> process_user(pid_t pid);                // its effective user
-std::string process_cgroup(pid_t pid);                       // the unified (or first) cgroup path, "" = not readable
-std::string process_program(pid_t pid);                      // the file that it executes, "" = not readable
+struct ProcessUsers {
+  uid_t real = 0, effective = 0, saved = 0;
+};
+std::optional<ProcessUsers> process_users(pid_t pid);
+std::optional<uid_t> process_user(pid_t pid);  // its effective user
+// Who made the outermost of the user namespaces, below ours, in which this one stands, itself included. Nobody: it is
+// ours, as what a service or a container of root has, or stands outside of it.
+std::optional<uid_t> maker_of(Fd user_namespace);
+std::string process_cgroup(pid_t pid);   // the unified (or first) cgroup path, "" = not readable
+std::string process_program(pid_t pid);  // the file that it executes, "" = not readable
 std::string process_command(pid_t pid);  // arguments joined by spaces, else the name in brackets, bounded
 std::vector<pid_t> all_processes();
 std::string boot_id();

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -460,6 +461,9 @@ def test_a_second_hypervisor(machine):
 def test_a_slice_in_a_slice(shared):
     _, error = shared.cli("run", "--", *shared.program("run", "--", "true"), code=2)
     assert "already runs in the slice" in error
+    inner = ["env", "-u", "TENSOR_FUSION_SLICE", *shared.program("run", "--", "true")]
+    _, error = shared.cli("run", "--no-namespace", "--name", "outer", "--", "/bin/sh", "-c", shlex.join(inner) + "; exit $?", code=2)
+    assert "already runs in the slice `outer`; start the program directly" in error
 
 
 def test_every_exit_code_of_this_file_is_in_the_reference():

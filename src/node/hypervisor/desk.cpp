@@ -42,6 +42,17 @@ void keep_request(TenantRecord& record, const base::Compute& limit, const std::v
   }
 }
 
+// Who connected, if it is still there: its number may be another's by now.
+std::optional<system::ProcessStat> caller(const system::Peer& peer) {
+  const auto stat = peer.start_ticks != 0 ? system::process_stat(peer.pid) : std::nullopt;
+  return stat && stat->start_ticks == peer.start_ticks ? stat : std::nullopt;
+}
+
+base::Error runs_in(const Tenant& inside, pid_t pid) {
+  return {ErrorCode::kUsage, "process " + std::to_string(pid) + " already runs in the slice `" + inside.record.name +
+                                 "`; start the program directly"};
+}
+
 // Of each device: "20%-60% and 8Gi", or "40% and 8Gi" where all it may use is certain.
 std::string limits_text(const TenantRecord& record) {
   std::vector<std::string> all;
@@ -137,7 +148,10 @@ void Desk::retry_waiting() {
   queue_.retry();
 }
 
+// One slice for each process: what it may use is what it was given, and not what it asks for besides.
 void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& request) {
+  if (caller(peer))
+    if (const Tenant* inside = parts_.tenants.owner_of(peer.pid)) return refuse(connection, runs_in(*inside, peer.pid));
   queue_.run(connection, peer, request);
 }
 
@@ -165,14 +179,15 @@ void Desk::started(ConnectionId connection, const system::Peer& peer, const Json
   // Whoever names a slice's first process may have it and all below it killed in our name.
   if (is_stranger(peer) && pid != peer.pid)
     return refuse(connection, {ErrorCode::kPermission, "a slice starts with the process that asked for it"});
-  const auto tenants = parts_.tenants.all();
-  if (is_stranger(peer) && std::ranges::any_of(tenants, [&](const Tenant* other) {
-        return other != tenant && !other->root_dead && other->record.started() && other->record.root_pid == pid;
-      }))
-    return refuse(connection, {ErrorCode::kUsage, "this process is the first of another slice already"});
-  const auto done =
-      parts_.tenants.started(*tenant, pid, is_stranger(peer) ? std::optional(peer.start_ticks) : std::nullopt);
-  if (done && tenant->early_signal != 0)
+  const auto first = is_stranger(peer) ? caller(peer) : system::process_stat(pid);
+  if (!first)
+    return refuse(connection,
+                  {ErrorCode::kNotFound, "there is no process " + std::to_string(pid) + ", or not the one meant"});
+  if (const Tenant* inside = parts_.tenants.owner_of(pid); inside && inside != tenant)
+    return refuse(connection, runs_in(*inside, pid));
+  const auto done = parts_.tenants.started(*tenant, *first);
+  if (done && tenant->early_signal != 0 &&
+      (!tenant->early_signal_by || may_signal(*tenant->early_signal_by, tenant->record.root_pid)))
     static_cast<void>(system::signal_process(tenant->root.get(), tenant->early_signal));
   done ? server_->send(connection, ok()) : refuse(connection, done.error());
 }
@@ -216,7 +231,7 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
   if (!request) return refuse(connection, request.error());
   Tenant* tenant = tenant_for(connection, peer, json, "tenant");
   if (!tenant) return;
-  if (system::start_ticks(peer.pid) != peer.start_ticks || peer.start_ticks == 0)
+  if (!caller(peer))
     return refuse(connection, {ErrorCode::kPermission,
                                "the process that connected has gone; limits are changed by one that is there to ask"});
   if (const Tenant* inside = parts_.tenants.owner_of(peer.pid))
@@ -275,29 +290,24 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
     return refuse(connection, {ErrorCode::kUsage, std::to_string(number) + " is no signal"});
   Tenant* tenant = tenant_for(connection, peer, request, "tenant");
   if (!tenant) return;
-  if (!tenant->record.started()) tenant->early_signal = number;
-  int reached = 0;
-  std::vector<pid_t> signalled;
-  // The first process first: it should not end by itself because its children have gone.
-  if (tenant->root && !tenant->root_dead) {
-    signalled.push_back(tenant->record.root_pid);
-    if (system::signal_process(tenant->root.get(), number)) ++reached;
+  const auto by = is_stranger(peer) ? std::optional(peer.uid) : std::nullopt;
+  if (!tenant->record.started()) {
+    tenant->early_signal = number;
+    tenant->early_signal_by = by;
   }
-  for (const LiveProcess& process : tenant->processes) {
-    if (process.dead || !process.pidfd || process.host_pid == tenant->record.root_pid) continue;
-    signalled.push_back(process.host_pid);
-    if (system::signal_process(process.pidfd.get(), number)) ++reached;
+  const KillAnswer answer = parts_.tenants.signal(*tenant, number, by);
+  Json pids = Json::array(), notices = Json::array();
+  for (const pid_t pid : answer.reached) pids.push(pid);
+  if (!answer.spared.empty()) {
+    std::vector<std::string> spared;
+    for (const pid_t pid : answer.spared) spared.push_back(std::to_string(pid));
+    notices.push("not signalled, because they run as another user: " + base::join(spared, ", ") +
+                 "; root can end them");
   }
-  for (const pid_t pid : members_of(tenant->record)) {
-    if (std::ranges::find(signalled, pid) != signalled.end()) continue;
-    if (!signal_member(tenant->record, pid, number)) continue;
-    signalled.push_back(pid);
-    ++reached;
-  }
-  Json pids = Json::array();
-  for (const pid_t pid : signalled) pids.push(pid);
-  server_->send(connection, ok().set("name", tenant->record.name).set("processes", reached).set("pids", pids));
-  if (number == SIGKILL && tenant->record.started()) parts_.tenants.kill_all(*tenant);
+  server_->send(connection, ok().set("name", tenant->record.name)
+                                .set("processes", answer.reached.size())
+                                .set("pids", pids)
+                                .set("notices", notices));
 }
 
 void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {

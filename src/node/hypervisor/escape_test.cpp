@@ -107,11 +107,17 @@ struct Viewed {
     if (pid == 0) {
       if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
       if (body) body();
+      sigset_t told_to_end;
+      ::sigemptyset(&told_to_end);
+      ::sigaddset(&told_to_end, SIGUSR1);
+      if (first_thread_ends) ::pthread_sigmask(SIG_BLOCK, &told_to_end, nullptr);
       if (::write(ready[1], "x", 1) != 1) std::_Exit(1);
       if (first_thread_ends) {
         std::thread([] {
           for (;;) ::pause();
         }).detach();
+        int told = 0;
+        ::sigwait(&told_to_end, &told);
         ::syscall(SYS_exit, 0);
       }
       for (;;) ::pause();
@@ -168,8 +174,9 @@ TEST(Hypervisor, ends_in_a_view_who_left_the_limiter_out_and_goes_on_without_its
   Viewed program({}, true);
   Slice slice(daemon, request("a"));
   if (!program.has_view) GTEST_SKIP() << "no mount namespace can be made here";
-  ASSERT_TRUE(eventually([&] { return system::process_stat(program.pid)->state == 'Z'; }));
   ASSERT_TRUE(slice.start(program.pid));
+  ::kill(program.pid, SIGUSR1);
+  ASSERT_TRUE(eventually([&] { return system::process_stat(program.pid)->state == 'Z'; }));
   daemon.world(program.on_gpu());
   EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", "was ended"); }));
   EXPECT_TRUE(eventually([&] { return !program.is_alive(); }));

@@ -1,7 +1,8 @@
 #pragma once
 // Whose process is this? By its mount namespace, which a tenant started in one of its own can leave only for another
 // with the same mounts and more, unless it gives itself another root; else by descent from the tenant's first process;
-// else by the tenant's own claim, where nothing stronger speaks against it. Reads /proc and signals; no state.
+// else by the tenant's own claim, where nothing stronger speaks against it. Of one process each; ProcessTable answers
+// for many. Reads /proc and signals; no state.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -9,35 +10,30 @@
 #include <vector>
 
 #include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/process_table.h"
 #include "node/hypervisor/tenant_record.h"
 
 namespace tensor_fusion::node::hypervisor {
 
-// The mount namespace of the tenant's first process when it is the tenant's own: not ours (a service may have one of
-// its own), not the machine's, not that of who asked. 0 otherwise.
+// The mount namespace of the tenant's first process when it is the tenant's own: the slice's grant is mounted there,
+// and it is not ours (a service may have one of its own), not the machine's, not that of who asked. 0 otherwise. Where
+// its first thread is: others may have stayed behind, in a namespace that many share.
 std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root);
 
-bool in_namespace_of(const TenantRecord& record, pid_t pid);
 // In the tenant's view, or in a mount namespace that was made within it.
 bool in_view_of(const TenantRecord& record, pid_t pid);
+std::vector<SeenProcess> with_ancestors(SeenProcess process);  // itself, its parent, and so on; without namespaces
 bool descends_from(const TenantRecord& record, pid_t pid);
-inline bool is_member(const TenantRecord& record, pid_t pid) {
-  return in_namespace_of(record, pid) || descends_from(record, pid) || in_view_of(record, pid);
-}
+bool is_member(const TenantRecord& record, pid_t pid);  // either
 
 // The process on this host that a claim slot speaks of: same pid namespace, same name in it, same start time, same user
 // (or a tenant of root). Nothing when there is none: it has died, or the claim lies.
 std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& record);
 
-// Every process that belongs to the tenant, by namespace or descent.
-std::vector<pid_t> members_of(const TenantRecord& record);
-// Nobody belongs to it, for certain: also where each forks the next and exits while we look, and where one may have
-// hidden its mounts by changing its root.
-bool is_empty(const TenantRecord& record);
-
-// Signals it, if it is a member; whether it could.
-bool signal_member(const TenantRecord& record, pid_t pid, int number);
-// Kills all members that it finds, and those who come meanwhile, in about so much time. Whether nobody is left.
-bool end_members(const TenantRecord& record, std::uint64_t for_ns);
+// Whether the kernel would let this user signal it, by the user's own kill(2).
+bool may_signal(uid_t user, pid_t pid);
+enum class Signalled { kYes, kGone, kNotAllowed };
+// Behind its pidfd, since its number may be another process's by now. `user`: who asks, where it is a stranger.
+Signalled signal_seen(const SeenProcess& process, int number, std::optional<uid_t> user);
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -4,12 +4,17 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "node/hypervisor/test_daemon.h"
+#include "node/hypervisor/test_relay.h"
 #include "node/hypervisor/view_mount.h"
 #include "system/file.h"
 #include "system/process.h"
@@ -18,47 +23,7 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-// Each forks the next and exits, for ever: somebody is alive at any time, and nobody for long.
-[[noreturn]] void relay(int out) {
-  for (;;) {
-    const pid_t next = ::fork();
-    if (next < 0) std::_Exit(1);
-    if (next != 0) std::_Exit(0);
-    const char letter = 'x';
-    if (::write(out, &letter, 1) != 1) std::_Exit(1);  // ends with whoever listens
-  }
-}
-
-// Its letters tell that it goes on.
-struct Relay {
-  Relay() {
-    int letters[2], name[2];
-    if (::pipe(letters) != 0 || ::pipe(name) != 0) std::abort();
-    const pid_t first = ::fork();
-    if (first == 0) {
-      ::close(letters[0]);
-      if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
-      ::signal(SIGCHLD, SIG_IGN);
-      record.mount_namespace = system::namespace_inode(::getpid(), "mnt");
-      if (::write(name[1], &record.mount_namespace, sizeof record.mount_namespace) < 0) std::_Exit(1);
-      relay(letters[1]);
-    }
-    ::close(letters[1]);
-    ::close(name[1]);
-    can_be = ::read(name[0], &record.mount_namespace, sizeof record.mount_namespace) > 0;
-    ::close(name[0]);
-    ::waitpid(first, nullptr, 0);
-    out = letters[0];
-  }
-  ~Relay() { ::close(out); }
-  bool goes_on() const {
-    char letter = 0;
-    return ::read(out, &letter, 1) == 1;
-  }
-  TenantRecord record;
-  bool can_be = false;
-  int out = -1;
-};
+bool is_empty(const TenantRecord& record) { return ProcessTable::look({&record}, 20'000'000).is_empty(record); }
 
 TEST(Membership, is_not_over_where_each_process_forks_the_next_and_exits) {
   const Relay relay;
@@ -67,14 +32,6 @@ TEST(Membership, is_not_over_where_each_process_forks_the_next_and_exits) {
     EXPECT_FALSE(is_empty(relay.record)) << look;
     ASSERT_TRUE(relay.goes_on());
   }
-}
-
-TEST(Membership, is_over_once_such_a_chain_was_ended) {
-  const Relay relay;
-  if (!relay.can_be) GTEST_SKIP() << "no mount namespace can be made here";
-  EXPECT_TRUE(eventually([&] { return end_members(relay.record, 10'000'000); }));
-  EXPECT_TRUE(is_empty(relay.record));
-  while (relay.goes_on()) continue;  // what it wrote before; no end means that it lives
 }
 
 // A view whose first process has ended and left one behind in a namespace that it made within.
@@ -87,8 +44,7 @@ struct LeftBehind {
     record.grant_mount = mount_name(scratch.path("grant"));
     int letters[2], name[2];
     if (::pipe(letters) != 0 || ::pipe(name) != 0) std::abort();
-    const pid_t first = ::fork();
-    if (first == 0) {
+    keeper = std::make_unique<Keeper>([&] {
       ::close(letters[0]);
       if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
           ::mount(scratch.path("grant").c_str(), scratch.path("here").c_str(), nullptr, MS_BIND, nullptr) != 0)
@@ -98,14 +54,13 @@ struct LeftBehind {
       if (::fork() != 0) std::_Exit(0);
       ::close(name[1]);
       act(letters[1]);
-    }
+    });
     ::close(letters[1]);
     ::close(name[1]);
     char letter = 0;
     can_be = ::read(name[0], &record.mount_namespace, sizeof record.mount_namespace) > 0 &&
              ::read(letters[0], &letter, 1) == 1;
     ::close(name[0]);
-    ::waitpid(first, nullptr, 0);
     out = letters[0];
   }
   ~LeftBehind() {
@@ -117,6 +72,7 @@ struct LeftBehind {
   TenantRecord record;
   bool can_be = false;
   int out = -1;
+  std::unique_ptr<Keeper> keeper;
 };
 
 // Until nobody listens any more.
@@ -158,20 +114,92 @@ TEST(Membership, finds_who_shows_its_mounts_beside_one_of_its_namespace_that_hid
     std::_Exit(0);
   });
   if (!left.can_be) GTEST_SKIP() << "no mount and user namespaces can be made here";
-  EXPECT_EQ(members_of(left.record).size(), 1u);
+  EXPECT_EQ(ProcessTable::look({&left.record}, 20'000'000).members_of(left.record).size(), 2u)
+      << "and of the other it is known then";
 }
 
 TEST(Membership, is_not_over_where_each_forks_the_next_in_a_namespace_made_within_its_view) {
-  const LeftBehind left([](int out) {
-    ::signal(SIGCHLD, SIG_IGN);
-    relay(out);
-  });
+  const LeftBehind left([](int out) { relay(out); });
   if (!left.can_be) GTEST_SKIP() << "no mount and user namespaces can be made here";
   for (int look = 0; look < 30; ++look) {
     EXPECT_FALSE(is_empty(left.record)) << look;
     char letter = 0;
     ASSERT_EQ(::read(left.out, &letter, 1), 1);
   }
+}
+
+// A child in a mount namespace of its own, where a file is bound or not; its first thread ends or not.
+struct Moved {
+  Moved(const std::string& file, bool first_thread_ends) {
+    int there[2];
+    if (::pipe(there) != 0) std::abort();
+    pid = ::fork();
+    if (pid == 0) {
+      if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+          (!file.empty() && ::mount(file.c_str(), file.c_str(), nullptr, MS_BIND, nullptr) != 0))
+        std::_Exit(77);
+      const auto tell = [out = there[1]] { return ::write(out, "x", 1) == 1; };
+      if (!first_thread_ends) {
+        if (!tell()) std::_Exit(77);
+        for (;;) ::pause();
+      }
+      const pid_t self = ::getpid();
+      std::thread([&, self] {
+        while (system::process_stat(self)->state != 'Z') ::usleep(1000);
+        if (!tell()) std::_Exit(77);
+        for (;;) ::pause();
+      }).detach();
+      ::syscall(SYS_exit, 0);
+    }
+    ::close(there[1]);
+    char letter = 0;
+    can_be = ::read(there[0], &letter, 1) == 1;
+    ::close(there[0]);
+  }
+  ~Moved() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  pid_t pid = -1;
+  bool can_be = false;
+};
+
+// Else whoever shares a namespace with many, as in a container, could have all of them killed with a slice of his own.
+TEST(Membership, takes_a_namespace_for_a_slices_view_only_where_the_grant_is_mounted_and_the_first_thread_is) {
+  const system::ScratchDirectory scratch;
+  ASSERT_TRUE(system::replace_file(scratch.path("grant"), ""));
+  TenantRecord record;
+  record.grant_mount = mount_name(scratch.path("grant"));
+  record.outer_namespace = 1;
+  const Moved view(scratch.path("grant"), false), shared("", false), left(scratch.path("grant"), true);
+  if (!view.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  ASSERT_TRUE(shared.can_be && left.can_be);
+  EXPECT_EQ(private_mount_namespace(record, view.pid), system::namespace_inode(view.pid, "mnt"));
+  EXPECT_EQ(private_mount_namespace(record, shared.pid), 0u);
+  EXPECT_NE(system::namespace_inode(left.pid, "mnt"), 0u);
+  EXPECT_EQ(private_mount_namespace(record, left.pid), 0u) << "others of its threads are not asked";
+}
+
+TEST(ProcessTable, answers_for_all_slices_by_one_look) {
+  const system::ScratchDirectory scratch;
+  std::vector<TenantRecord> records(3);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const std::string file = scratch.path("grant" + std::to_string(i));
+    ASSERT_TRUE(system::replace_file(file, ""));
+    records[i].grant_mount = mount_name(file);
+    records[i].mount_namespace = i + 1;  // nobody's
+  }
+  const Moved within(scratch.path("grant1"), false);
+  if (!within.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  const auto table = ProcessTable::look({&records[0], &records[1], &records[2]}, 100'000'000);
+  EXPECT_TRUE(table.is_empty(records[0]));
+  EXPECT_FALSE(table.is_empty(records[1]));
+  EXPECT_TRUE(table.is_empty(records[2]));
+  ASSERT_EQ(table.members_of(records[1]).size(), 1u);
+  EXPECT_EQ(table.members_of(records[1]).front().pid, within.pid);
+  TenantRecord later = records[0];
+  later.grant_mount += "x";
+  EXPECT_FALSE(table.is_empty(later)) << "nobody has looked for it";
 }
 
 }  // namespace

@@ -207,6 +207,90 @@ TEST(Hypervisor, changes_no_limit_for_a_process_of_a_slice) {
   for (const int fd : go) ::close(fd);
 }
 
+// What `talk` answers in a process below the first of the slice "a", which has no view.
+int within_a_slice(const TestDaemon& daemon, uid_t user, const std::function<int()>& talk) {
+  const std::filesystem::path state = daemon.state();
+  std::filesystem::permissions(state.parent_path(), std::filesystem::perms::others_exec,
+                               std::filesystem::perm_options::add);
+  const pid_t program = ::fork();
+  if (program == 0) {
+    if (user != 0 && (::setgroups(0, nullptr) != 0 || ::setgid(user) != 0 || ::setuid(user) != 0)) ::_exit(99);
+    auto client = Client::connect(state.string());
+    const auto slice = client ? client->run(request("a")) : base::Result<RunReply>(std::unexpected(client.error()));
+    if (!slice || !client->started(slice->id, ::getpid())) ::_exit(98);
+    const pid_t below = ::fork();
+    if (below == 0) ::_exit(talk());
+    int status = 0;
+    ::waitpid(below, &status, 0);
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 97);
+  }
+  int status = 0;
+  ::waitpid(program, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+TEST(Hypervisor, gives_no_process_of_a_slice_another) {  // 40 GiB beside the one it was given
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const auto ask = [&] {
+    const auto second = Client::connect(daemon.state())->run(request("b"));
+    if (second) return 1;
+    const bool clear =
+        second.error().message.find("already runs in the slice `a`; start the program directly") != std::string::npos;
+    return clear ? static_cast<int>(second.error().code) : 3;
+  };
+  EXPECT_EQ(within_a_slice(daemon, 0, ask), static_cast<int>(base::ErrorCode::kUsage));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  EXPECT_EQ(within_a_slice(daemon, kNobody, ask), static_cast<int>(base::ErrorCode::kUsage));
+}
+
+// A program of a slice that runs with another user's rights, as one that sets its user does.
+TEST(Hypervisor, signals_for_a_stranger_nobody_whom_the_kernel_keeps_from_him) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  int names[2];
+  ASSERT_EQ(::pipe(names), 0);
+  const std::filesystem::path state = daemon.state();
+  std::filesystem::permissions(state.parent_path(), std::filesystem::perms::others_exec,
+                               std::filesystem::perm_options::add);
+  const pid_t first = ::fork();
+  if (first == 0) {
+    ::signal(SIGUSR1, SIG_IGN);
+    const pid_t below = ::fork();
+    if (below == 0) {
+      ::signal(SIGUSR1, SIG_DFL);
+      for (;;) ::pause();
+    }
+    if (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(99);
+    auto client = Client::connect(state.string());
+    const auto slice = client ? client->run(request("a")) : base::Result<RunReply>(std::unexpected(client.error()));
+    if (!slice || !client->started(slice->id, ::getpid())) ::_exit(98);
+    const auto killed = client->kill("a", SIGUSR1);
+    const pid_t told[] = {below, killed ? static_cast<pid_t>((*killed)["processes"].as_int()) : -1,
+                          killed ? static_cast<pid_t>((*killed)["notices"].items().size()) : -1};
+    if (::write(names[1], told, sizeof told) != sizeof told) ::_exit(97);
+    for (;;) ::pause();
+  }
+  ::close(names[1]);
+  pid_t told[3] = {};
+  ASSERT_EQ(::read(names[0], told, sizeof told), static_cast<ssize_t>(sizeof told));
+  EXPECT_EQ(told[1], 1) << "itself only";
+  EXPECT_EQ(told[2], 1) << "and is told of the other";
+  EXPECT_TRUE(system::process_stat(told[0]));
+  const auto by_root = daemon.client().kill("a", SIGUSR1);
+  ASSERT_TRUE(by_root);
+  EXPECT_EQ((*by_root)["processes"].as_int(), 2);
+  EXPECT_TRUE(eventually([&] {
+    const auto stat = system::process_stat(told[0]);
+    return !stat || stat->dead();
+  }));
+  ::kill(first, SIGKILL);
+  ::waitpid(first, nullptr, 0);
+  ::close(names[0]);
+}
+
 TEST(Hypervisor, shows_the_pages_of_a_slice_to_its_user_only) {  // any other could cut and falsify the account
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   TestDaemon daemon;
@@ -241,13 +325,14 @@ TEST(Hypervisor, gives_a_stranger_one_slice_for_each_process) {  // 4,000 from o
                                   .as_bool();
                             };
                             system::LineConnection first(*system::connect_unix(socket));
-                            const auto slice = ask(first, run);
-                            if (!slice["ok"].as_bool()) return 1;
+                            system::LineConnection second(*system::connect_unix(socket));
+                            const auto slice = ask(first, run), other = ask(second, run);
+                            if (!slice["ok"].as_bool() || !other["ok"].as_bool()) return 1;
                             if (ask(first, run)["ok"].as_bool()) return 2;
                             if (!start(first, slice)) return 3;
-                            system::LineConnection second(*system::connect_unix(socket));
-                            const auto other = ask(second, run);
-                            return !other["ok"].as_bool() ? 4 : start(second, other) ? 5 : 0;
+                            if (start(second, other)) return 4;
+                            system::LineConnection third(*system::connect_unix(socket));
+                            return ask(third, run)["ok"].as_bool() ? 5 : 0;
                           }),
             0);
 }

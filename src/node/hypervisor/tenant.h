@@ -14,6 +14,7 @@
 #include "node/hypervisor/lock_watch.h"
 #include "node/hypervisor/map_reader.h"
 #include "node/hypervisor/overwriting.h"
+#include "node/hypervisor/process_table.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
 #include "node/hypervisor/share_window.h"
@@ -67,10 +68,11 @@ struct Tenant {
   system::Fd root;               // pidfd of the first process
   std::uint64_t watched_ns = 0;  // since when
   bool root_dead = false;
-  std::optional<int> root_ended;  // how, where that is known
-  int early_signal = 0;           // of a kill that came before the first process was known
+  std::optional<int> root_ended;         // how, where that is known
+  int early_signal = 0;                  // of a kill that came before the first process was known
+  std::optional<uid_t> early_signal_by;  // ... where it came of a stranger
+  std::optional<SeenProcess> member;     // somebody who lived there when it was looked at last
   bool removed = false;
-  unsigned kill_rounds = 0;           // still to come
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
   LockWatch locks;
   MapReader maps;
@@ -85,6 +87,7 @@ struct Tenant {
       if (!process.dead && process.host_pid != 0) return true;
     return false;
   }
+  bool may_be_over() const { return root_dead && !has_live_process(); }
   SliceFiles slice_files() const { return {pages.claim_file(), guard ? guard->limiter() : std::nullopt}; }
   const LiveProcess* live_process(pid_t host_pid) const {
     for (const LiveProcess& process : processes)

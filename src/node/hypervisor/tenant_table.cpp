@@ -22,9 +22,6 @@ using base::ErrorCode;
 
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
-constexpr std::uint64_t kKillRoundNs = 10'000'000;  // nobody else is heard meanwhile
-constexpr std::uint64_t kBetweenKillRoundsNs = 20'000'000;
-constexpr unsigned kKillRounds = 100;
 constexpr std::size_t kTamperingsKept = 8;
 
 // Of the program that was run, which need not be the last.
@@ -57,6 +54,15 @@ TenantTable::TenantTable(system::Loop& loop, const StateDirectory& state, EventR
                         },
                     .died = [this](Tenant& tenant) { end_if_over(tenant); },
                     .tampered = [this](Tenant& tenant, const std::string& what) { note_tampering(tenant, what); }}),
+      ends_(loop, {.all = [this] { return all(); },
+                   .find = [this](const std::string& id) { return find_by_id(id); },
+                   .over = [this](Tenant& tenant) { end(tenant); }}),
+      kills_(loop, {.all = [this] { return all(); },
+                    .find = [this](const std::string& id) { return find_by_id(id); },
+                    .emptied =
+                        [this](Tenant& tenant) {
+                          if (tenant.may_be_over()) end(tenant);
+                        }}),
       notify_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       next_number_(system::wall_ms() ^ static_cast<std::uint64_t>(::getpid()) << 12) {
   static_cast<void>(loop_.watch(notify_.get(), EPOLLIN, [this](std::uint32_t) {
@@ -159,6 +165,7 @@ void TenantTable::adopt(std::unique_ptr<Tenant> owned) {
   tenant.record.grant_mount = mount_name(state_.tenant(tenant.record.id) + "/" + contract::kGrantFile);
   tenant.usage.resize(tenant.record.devices.size());
   tenants_[tenant.record.id] = std::move(owned);
+  owners_.clear();
   for (std::size_t i = 0; i < tenant.record.devices.size(); ++i) {
     Device* device = devices_.find(tenant.record.devices[i].uuid);
     auto& overhead = tenant.pages.grant().devices[i].context_overhead_bytes;
@@ -188,23 +195,22 @@ base::Result<Tenant*> TenantTable::create(TenantRecord record, ConnectionId leas
   return result;
 }
 
-base::Result<void> TenantTable::started(Tenant& tenant, pid_t pid, std::optional<std::uint64_t> start_ticks) {
-  const auto stat = system::process_stat(pid);
-  const auto user = system::process_user(pid);
-  if (!stat || !user || (start_ticks && stat->start_ticks != *start_ticks))
-    return base::fail(ErrorCode::kNotFound, "there is no process " + std::to_string(pid) + ", or not the one meant");
+base::Result<void> TenantTable::started(Tenant& tenant, const system::ProcessStat& first) {
+  const auto user = system::process_user(first.pid);
+  if (!user) return base::fail(ErrorCode::kNotFound, "there is no process " + std::to_string(first.pid));
   if (tenant.record.started()) {
-    if (tenant.record.root_pid == pid && tenant.record.root_ticks == stat->start_ticks) {
+    if (tenant.record.root_pid == first.pid && tenant.record.root_ticks == first.start_ticks) {
       look_where_it_is(tenant);
       return {};
     }
     return base::fail(ErrorCode::kUsage, "tenant " + tenant.record.name + " has started already");
   }
   if (tenant.record.user != 0 && *user != tenant.record.user)
-    return base::fail(ErrorCode::kPermission, "process " + std::to_string(pid) + " belongs to another user");
-  tenant.record.root_pid = pid;
-  tenant.record.root_ticks = stat->start_ticks;
-  tenant.record.mount_namespace = private_mount_namespace(tenant.record, pid);
+    return base::fail(ErrorCode::kPermission, "process " + std::to_string(first.pid) + " belongs to another user");
+  owners_.clear();
+  tenant.record.root_pid = first.pid;
+  tenant.record.root_ticks = first.start_ticks;
+  tenant.record.mount_namespace = private_mount_namespace(tenant.record, first.pid);
   tenant.lease = 0;
   if (auto saved = save_record(state_.record(tenant.record.id), tenant.record); !saved) return saved;
   watch_root(tenant);
@@ -243,6 +249,7 @@ void TenantTable::look_where_it_is(Tenant& tenant) {
   if (tenant.record.mount_namespace != 0 || tenant.root_dead) return;
   tenant.record.mount_namespace = private_mount_namespace(tenant.record, tenant.record.root_pid);
   if (tenant.record.mount_namespace == 0) return;
+  owners_.clear();
   static_cast<void>(save_record(state_.record(tenant.record.id), tenant.record));
   guard_view(tenant);
 }
@@ -251,7 +258,17 @@ void TenantTable::look_where_it_is(Tenant& tenant) {
 void TenantTable::guard_view(Tenant& tenant) {
   if (tenant.record.mount_namespace == 0 || tenant.guard) return;
   const std::string id = tenant.record.id;
-  for (const pid_t pid : tenant.root_dead ? members_of(tenant.record) : std::vector<pid_t>{tenant.record.root_pid}) {
+  std::vector<pid_t> pids{tenant.record.root_pid};
+  if (tenant.root_dead) {
+    if (!restoring_) {
+      restoring_ = ProcessTable::look({}, 0);
+      loop_.after(0, [this] { restoring_.reset(); });
+    }
+    pids.clear();
+    for (const auto& [pid, process] : restoring_->all())
+      if (process.mount_namespace == tenant.record.mount_namespace) pids.push_back(pid);
+  }
+  for (const pid_t pid : pids) {
     tenant.guard = SliceGuard::make(loop_, pid, tenant.record.mount_namespace, tenant.pages.grant_file(),
                                     [this, id](const std::string& wrong) {
                                       if (Tenant* found = find_by_id(id)) note_tampering(*found, wrong);
@@ -277,6 +294,7 @@ void TenantTable::remove(Tenant& tenant, const std::string& why) {
   share_.remove_tenant(tenant.share_id);
   if (tenant.root) loop_.forget(tenant.root.get());
   watch_.forget(tenant);
+  owners_.clear();
   // The record goes first: a crash between the two leaves pages that nobody claims, which the next start removes.
   ::unlink(state_.record(id).c_str());
   TenantPages::remove(state_.tenant(id), hidden(id));
@@ -313,36 +331,42 @@ bool TenantTable::is_limited(Tenant& tenant, pid_t host_pid) {
 }
 
 Tenant* TenantTable::belongs_to(pid_t host_pid) {
+  const auto stat = system::process_stat(host_pid);
+  if (!stat) return nullptr;
+  const std::uint64_t mounts = system::namespace_inode(host_pid, "mnt");
+  const auto known = owners_.find(host_pid);
+  if (known != owners_.end() && known->second.start_ticks == stat->start_ticks &&
+      known->second.mount_namespace == mounts)
+    return known->second.tenant;
+  Tenant* owner = look_for_owner({host_pid, stat->parent, stat->start_ticks, mounts});
+  if (mounts != 0) owners_[host_pid] = {stat->start_ticks, mounts, owner};
+  return owner;
+}
+
+Tenant* TenantTable::look_for_owner(const SeenProcess& process) {
   for (const auto& [id, tenant] : tenants_)
-    if (in_namespace_of(tenant->record, host_pid) || descends_from(tenant->record, host_pid)) return tenant.get();
-  const std::uint64_t theirs = system::namespace_inode(host_pid, "mnt");
-  if (theirs == 0 || theirs == system::namespace_inode(::getpid(), "mnt")) return nullptr;
-  const std::string mounts = mounts_of(host_pid).text;
+    if (tenant->record.mount_namespace != 0 && tenant->record.mount_namespace == process.mount_namespace)
+      return tenant.get();
+  for (const SeenProcess& ancestor : with_ancestors(process))
+    for (const auto& [id, tenant] : tenants_)
+      if (tenant->record.root_pid == ancestor.pid && tenant->record.root_ticks == ancestor.start_ticks &&
+          tenant->record.started())
+        return tenant.get();
+  ProcessTable::Slices slices;
+  for (const auto& [id, tenant] : tenants_) slices.push_back(&tenant->record);
+  const ProcessTable table = ProcessTable::look_at(process.pid, slices);
   for (const auto& [id, tenant] : tenants_)
-    if (tenant->record.mount_namespace != 0 && has_mount(mounts, tenant->record.grant_mount)) return tenant.get();
+    if (table.in_view(tenant->record, process.mount_namespace) == InView::kYes) return tenant.get();
   return nullptr;
 }
 
 void TenantTable::end_if_over(Tenant& tenant) {
-  if (!tenant.root_dead || tenant.has_live_process()) return;
-  // Children that left the first process behind keep the slice as long as they live in its namespace.
-  if (tenant.record.mount_namespace != 0 && !is_empty(tenant.record)) return;
-  remove(tenant, "its last process has ended" + how_it_ended(tenant));
+  if (!tenant.may_be_over()) return;
+  // Children that left the first process behind keep the slice as long as they live in its view.
+  tenant.record.mount_namespace != 0 ? ends_.ask(tenant) : end(tenant);
 }
 
-void TenantTable::kill_all(Tenant& tenant) {
-  if (std::exchange(tenant.kill_rounds, kKillRounds) == 0) kill_round(tenant.record.id);
-}
-
-void TenantTable::kill_round(const std::string& id) {
-  Tenant* tenant = find_by_id(id);
-  if (!tenant) return;
-  if (end_members(tenant->record, kKillRoundNs)) {
-    tenant->kill_rounds = 0;
-    return end_if_over(*tenant);
-  }
-  if (--tenant->kill_rounds > 0) loop_.after(kBetweenKillRoundsNs, [this, id] { kill_round(id); });
-}
+void TenantTable::end(Tenant& tenant) { remove(tenant, "its last process has ended" + how_it_ended(tenant)); }
 
 void TenantTable::note_tampering(Tenant& tenant, const std::string& what) {
   events_.add({.kind = "tampered", .tenant = tenant.record.name, .device = "", .message = what});
@@ -363,6 +387,7 @@ void TenantTable::scan_all() {
 }
 
 void TenantTable::look_after_all() {
+  owners_.clear();
   const std::uint64_t now_ms = system::wall_ms();
   for (Tenant* tenant : all()) {
     verify(*tenant);

@@ -6,15 +6,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/device_table.h"
+#include "node/hypervisor/end_watch.h"
 #include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/kill_rounds.h"
 #include "node/hypervisor/process_watch.h"
 #include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/tenant.h"
 #include "system/loop.h"
+#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -35,11 +39,12 @@ class TenantTable {
 
   void restore();  // from the state directory; once, at the start
   base::Result<Tenant*> create(TenantRecord record, ConnectionId lease);
-  // `start_ticks`: of the process that is meant, where the number alone is not to be believed.
-  base::Result<void> started(Tenant& tenant, pid_t pid, std::optional<std::uint64_t> start_ticks);
+  base::Result<void> started(Tenant& tenant, const system::ProcessStat& first);
   base::Result<void> change(Tenant& tenant, TenantRecord changed);  // new limits or shares
   void remove(Tenant& tenant, const std::string& why);
-  void kill_all(Tenant& tenant);  // who is there, and who comes, until nobody is left
+  KillAnswer signal(const Tenant& tenant, int number, std::optional<uid_t> user) {
+    return kills_.signal(tenant, number, user);
+  }
   void lease_lost(ConnectionId connection);
   // What another hypervisor gave to a run at the moment of its own end.
   void remove_unheard_of(const std::string& token, uid_t user);
@@ -67,11 +72,12 @@ class TenantTable {
   void adopt(std::unique_ptr<Tenant> tenant);
   void restore_one(const std::string& id);
   Tenant* belongs_to(pid_t host_pid);  // by its namespace, its descent or its mounts
+  Tenant* look_for_owner(const SeenProcess& process);
   void watch_root(Tenant& tenant);
   void look_where_it_is(Tenant& tenant);
   void guard_view(Tenant& tenant);
   void end_if_over(Tenant& tenant);
-  void kill_round(const std::string& id);
+  void end(Tenant& tenant);
   void verify(Tenant& tenant);
   void note_tampering(Tenant& tenant, const std::string& what);
   ShareTenant share_tenant(const Tenant& tenant) const;
@@ -86,6 +92,16 @@ class TenantTable {
   Hooks hooks_;
   ProcessWatch watch_;
   std::map<std::string, std::unique_ptr<Tenant>> tenants_;  // by id
+  // What belongs_to() has found: kept while the process is in that namespace, no slice begins or ends, and for a look
+  // at all.
+  struct Owner {
+    std::uint64_t start_ticks = 0, mount_namespace = 0;
+    Tenant* tenant = nullptr;  // nobody's
+  };
+  std::unordered_map<pid_t, Owner> owners_;
+  std::optional<ProcessTable> restoring_;  // as long as it serves for all of them
+  EndWatch ends_;
+  KillRounds kills_;
   system::Fd notify_;  // eventfd, written by the share loop, which listens to the bells
   std::uint64_t next_share_id_ = 1;
   std::uint64_t next_number_;

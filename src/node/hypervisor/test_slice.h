@@ -2,7 +2,9 @@
 // What `run` makes, made by a test: a slice with its pages mapped, and a child that stands for its program.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "node/hypervisor/test_daemon.h"
+#include "node/hypervisor/view_mount.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -34,7 +37,29 @@ struct Slice {
     grant = *system::MappedPage::attach(reply.slice_directory + "/grant", sizeof(contract::GrantPage), false);
     claim = *system::MappedPage::attach(reply.slice_directory + "/claim", sizeof(contract::ClaimPage), true);
   }
-  bool start(pid_t pid) { return client.started(reply.id, pid).has_value(); }
+  bool start(pid_t pid) {
+    show_grant_to(pid);
+    return client.started(reply.id, pid).has_value();
+  }
+  // As `run` does, where the process has a mount namespace of its own: a view is where the slice's grant is mounted.
+  void show_grant_to(pid_t pid) const {
+    const std::string file = reply.slice_directory + "/grant";
+    const system::Fd theirs(
+        ::open(("/proc/" + std::to_string(system::living_thread(pid)) + "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!theirs || system::namespace_inode(pid, "mnt") == system::namespace_inode(::getpid(), "mnt") ||
+        has_mount(mounts_of(pid).text, mount_name(file)))
+      return;
+    const pid_t mounter = ::fork();
+    if (mounter == 0) {
+      const bool done = ::setns(theirs.get(), CLONE_NEWNS) == 0 &&
+                        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                        ::mount(file.c_str(), file.c_str(), nullptr, MS_BIND, nullptr) == 0;
+      ::_exit(done ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(mounter, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
   const contract::GrantPage& granted() const { return *grant.as<contract::GrantPage>(); }
   contract::ClaimPage& claimed() const { return *claim.as<contract::ClaimPage>(); }
   void ring() const {

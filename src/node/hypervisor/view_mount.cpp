@@ -71,6 +71,8 @@ std::string mount_name(const std::string& file) {
   return "";
 }
 
+Mounts mounts_of_first_thread(pid_t pid) { return read_mounts(pid); }
+
 Mounts mounts_of(pid_t pid) {
   Mounts mounts = read_mounts(pid);
   if (!mounts.text.empty()) return mounts;
@@ -78,14 +80,25 @@ Mounts mounts_of(pid_t pid) {
   return thread == pid ? mounts : read_mounts(thread);
 }
 
-bool has_mount(std::string_view mounts, std::string_view name) {
-  if (name.empty()) return false;
-  const std::string wanted = " " + std::string(name);
-  for (std::size_t at = 0; (at = mounts.find(wanted, at)) != std::string_view::npos; at += wanted.size()) {
-    const std::string_view rest = mounts.substr(at + wanted.size());
-    if (rest.starts_with(' ') || rest.starts_with("//deleted ")) return true;
+void for_each_mount(std::string_view mounts, const std::function<void(std::string_view name)>& take) {
+  constexpr std::string_view kDeleted = "//deleted";
+  for (const std::string_view line : base::split(mounts, '\n')) {
+    // mount parent device root mount-point …
+    std::size_t begin = line.find(' ');
+    if (begin != std::string_view::npos) begin = line.find(' ', begin + 1);
+    if (begin == std::string_view::npos) continue;
+    const std::size_t root = line.find(' ', ++begin);
+    if (root == std::string_view::npos) continue;
+    std::string_view name = line.substr(begin, line.find(' ', root + 1) - begin);
+    if (name.ends_with(kDeleted)) name.remove_suffix(kDeleted.size());
+    take(name);
   }
-  return false;
+}
+
+bool has_mount(std::string_view mounts, std::string_view name) {
+  bool has = false;
+  if (!name.empty()) for_each_mount(mounts, [&](std::string_view one) { has = has || one == name; });
+  return has;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

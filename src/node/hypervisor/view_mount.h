@@ -5,6 +5,7 @@
 // lies below that. The name cannot be forged: only that file has it. Reads /proc; no state.
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,9 @@ struct Mounts {
 
 std::string mount_name(const std::string& file);  // "": the kernel does not say
 Mounts mounts_of(pid_t pid);
+// Of its first thread only: none when that has ended, whatever others of its threads see.
+Mounts mounts_of_first_thread(pid_t pid);
 bool has_mount(std::string_view mounts, std::string_view name);
+void for_each_mount(std::string_view mounts, const std::function<void(std::string_view name)>& take);
 
 }  // namespace tensor_fusion::node::hypervisor

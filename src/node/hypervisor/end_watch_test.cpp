@@ -1,0 +1,68 @@
+#include "node/hypervisor/end_watch.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "node/hypervisor/test_slice.h"
+#include "system/loop.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+TEST(EndWatch, looks_once_for_all_and_not_again_while_somebody_known_lives) {
+  int there[2];
+  ASSERT_EQ(::pipe(there), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::write(there[1], "x", 1) != 1) std::_Exit(77);
+    for (;;) ::pause();
+  }
+  ::close(there[1]);
+  char letter = 0;
+  const bool can_be = ::read(there[0], &letter, 1) == 1;
+  ::close(there[0]);
+  std::vector<Tenant> tenants(3);
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    tenants[i].record.id = std::to_string(i);
+    tenants[i].root_dead = true;
+    tenants[i].record.mount_namespace = i == 1 ? system::namespace_inode(child, "mnt") : i + 1;
+  }
+  const auto loop = system::Loop::make().value();
+  unsigned looks = 0;
+  std::vector<std::string> over;
+  EndWatch ends(*loop, {.all =
+                            [&] {
+                              ++looks;
+                              return std::vector<Tenant*>{&tenants[0], &tenants[1], &tenants[2]};
+                            },
+                        .find = [&](const std::string& id) { return &tenants[std::stoul(id)]; },
+                        .over = [&](Tenant& tenant) { over.push_back(tenant.record.id); }});
+  const auto soon = [&](const std::function<bool()>& condition) {
+    return eventually([&] {
+      loop->run_once(5'000'000);
+      return condition();
+    });
+  };
+  for (const Tenant& tenant : tenants) ends.ask(tenant);
+  if (can_be) {
+    EXPECT_TRUE(soon([&] { return over.size() == 2; }));
+    EXPECT_EQ(over, (std::vector<std::string>{"0", "2"}));
+    EXPECT_EQ(looks, 1u);
+    ends.ask(tenants[1]);
+    bool later = false;
+    loop->after(500'000'000, [&] { later = true; });
+    EXPECT_TRUE(soon([&] { return later; }));
+    EXPECT_EQ(looks, 1u);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  if (!can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  ends.ask(tenants[1]);
+  EXPECT_TRUE(soon([&] { return over.size() == 3; }));
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor

@@ -1,0 +1,119 @@
+#include "node/hypervisor/kill_rounds.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "node/hypervisor/test_daemon.h"
+#include "node/hypervisor/test_relay.h"
+#include "system/loop.h"
+
+namespace tensor_fusion::node::hypervisor {
+namespace {
+
+constexpr pid_t kNobodysPid = 1 << 30;
+
+class KillRoundsTest : public ::testing::Test {
+ protected:
+  Tenant& add(const std::string& id, std::uint64_t mount_namespace) {
+    tenants_.push_back(std::make_unique<Tenant>());
+    Tenant& tenant = *tenants_.back();
+    tenant.record.id = id;
+    tenant.record.root_pid = kNobodysPid;  // has ended
+    tenant.root_dead = true;
+    tenant.record.mount_namespace = mount_namespace;
+    return tenant;
+  }
+  bool emptied(const std::string& id) { return std::ranges::find(emptied_, id) != emptied_.end(); }
+  bool soon(const std::function<bool()>& condition) {
+    return eventually([&] {
+      loop_->run_once(5'000'000);
+      return condition();
+    });
+  }
+  std::unique_ptr<system::Loop> loop_ = system::Loop::make().value();
+  std::vector<std::unique_ptr<Tenant>> tenants_;
+  std::vector<std::string> emptied_;
+  unsigned looks_ = 0;
+  KillRounds kills_{*loop_,
+                    {.all =
+                         [this] {
+                           ++looks_;
+                           std::vector<Tenant*> all;
+                           for (const auto& tenant : tenants_) all.push_back(tenant.get());
+                           return all;
+                         },
+                     .find = [this](const std::string& id) -> Tenant* {
+                       for (const auto& tenant : tenants_)
+                         if (tenant->record.id == id) return tenant.get();
+                       return nullptr;
+                     },
+                     .emptied = [this](Tenant& tenant) { emptied_.push_back(tenant.record.id); }}};
+};
+
+// In a mount namespace of its own.
+struct Member {
+  Member() {
+    int there[2];
+    if (::pipe(there) != 0) std::abort();
+    pid = ::fork();
+    if (pid == 0) {
+      if (::unshare(CLONE_NEWNS) != 0 || ::write(there[1], "x", 1) != 1) std::_Exit(77);
+      for (;;) ::pause();
+    }
+    ::close(there[1]);
+    char letter = 0;
+    can_be = ::read(there[0], &letter, 1) == 1;
+    ::close(there[0]);
+  }
+  ~Member() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  bool lives() const { return !system::process_stat(pid)->dead(); }
+  std::uint64_t where() const { return system::namespace_inode(pid, "mnt"); }
+  pid_t pid = -1;
+  bool can_be = false;
+};
+
+TEST_F(KillRoundsTest, end_a_chain_in_which_each_forks_the_next_and_exits) {
+  const Relay relay;
+  if (!relay.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  Tenant& tenant = add("a", relay.record.mount_namespace);
+  EXPECT_TRUE(soon([&] {
+    if (!emptied("a") && looks_ % 20 == 0) kills_.signal(tenant, SIGKILL, std::nullopt);
+    return emptied("a");
+  }));
+  while (relay.goes_on()) continue;  // what it wrote before; no end means that it lives
+}
+
+TEST_F(KillRoundsTest, look_once_for_all_who_are_killed_at_the_same_time) {
+  const Member first, second, third;
+  if (!first.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  const Tenant &a = add("a", first.where()), &b = add("b", second.where()), &c = add("c", third.where());
+  for (const Tenant* one : {&a, &b, &c}) EXPECT_EQ(kills_.signal(*one, SIGKILL, std::nullopt).reached.size(), 1u);
+  EXPECT_LE(looks_, 2u) << "one serves the others, unless this test was kept from coming";
+  EXPECT_TRUE(soon([&] { return emptied("a") && emptied("b") && emptied("c"); }));
+  EXPECT_LE(looks_, 4u);
+}
+
+TEST_F(KillRoundsTest, reach_for_a_stranger_only_whom_the_kernel_would_let_him_signal) {
+  constexpr uid_t kStranger = 65534;
+  const Member member;
+  if (::geteuid() != 0 || !member.can_be) GTEST_SKIP() << "only root can do this, where it can make a mount namespace";
+  const Tenant& tenant = add("a", member.where());
+  const KillAnswer by_stranger = kills_.signal(tenant, SIGKILL, kStranger);
+  EXPECT_TRUE(by_stranger.reached.empty());
+  EXPECT_EQ(by_stranger.spared, std::vector<pid_t>{member.pid});
+  EXPECT_TRUE(soon([&] { return looks_ >= 4; })) << "the rounds that follow";
+  EXPECT_TRUE(member.lives());
+  EXPECT_EQ(kills_.signal(tenant, SIGKILL, std::nullopt).reached, std::vector<pid_t>{member.pid});
+  EXPECT_TRUE(soon([&] { return !member.lives(); }));
+}
+
+}  // namespace
+}  // namespace tensor_fusion::node::hypervisor

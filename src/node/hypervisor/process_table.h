@@ -1,0 +1,75 @@
+#pragma once
+// Who is on this machine, as one look at /proc has seen it: made once and asked for all slices. Of each process its
+// parent, its start and its mount namespace; of each namespace the slices whose grants are mounted there. A process
+// that forks and exits while the others are looked at leaves its child to the next list; so lists again until all who
+// were new in one have been seen alive. Unknown is not absent: is_empty() is only ever true of what is certain. One
+// thread.
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "node/hypervisor/tenant_record.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+struct SeenProcess {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  std::uint64_t start_ticks = 0;
+  std::uint64_t mount_namespace = 0;  // 0: not readable
+};
+
+enum class InView { kYes, kNo, kUnknown };  // in a slice's view, or in a mount namespace that was made within it
+
+class ProcessTable {
+ public:
+  using Slices = std::vector<const TenantRecord*>;
+  // Told of each process at once, who may be about to fork. True: who looks has seen enough.
+  using Found = std::function<bool(const ProcessTable&, const SeenProcess&)>;
+
+  ProcessTable() = default;  // of nobody, and not for certain
+  // For these slices. The first list is taken as a whole, further ones until so much time has gone.
+  static ProcessTable look(const Slices& slices, std::uint64_t for_ns, const Found& found = {});
+  static ProcessTable look_at(pid_t pid, const Slices& slices);  // and at nobody else
+
+  InView in_view(const TenantRecord& slice, std::uint64_t mount_namespace) const;
+  bool is_member(const TenantRecord& slice, const SeenProcess& process) const;  // by its namespace or its descent
+  std::vector<SeenProcess> members_of(const TenantRecord& slice) const;
+  // Nobody belongs to it, for certain: also where each forks the next and exits while we look, and where one may have
+  // hidden its mounts by changing its root.
+  bool is_empty(const TenantRecord& slice) const;
+  bool knows(const TenantRecord& slice) const;  // it was looked for
+  const std::unordered_map<pid_t, SeenProcess>& all() const { return processes_; }
+  const SeenProcess* find(pid_t pid) const;
+
+ private:
+  struct Namespace {
+    bool whole = false;            // all of its mounts were seen
+    std::vector<unsigned> grants;  // of slices, that are mounted there
+    bool asked = false;            // for who made it, because it hides them
+    std::optional<uid_t> maker;
+  };
+  explicit ProcessTable(const Slices& slices);
+  bool take(pid_t pid, const Found& found, bool& enough);
+  bool look_into(pid_t pid, std::uint64_t mount_namespace);
+  bool descends(const TenantRecord& slice, pid_t pid) const;
+  bool has_root(const TenantRecord& slice) const;
+
+  std::map<std::string, unsigned, std::less<>> grants_;  // by their names among mounts
+  std::unordered_map<pid_t, SeenProcess> processes_;
+  std::unordered_map<std::uint64_t, Namespace> namespaces_;  // of those that were seen
+  std::unordered_set<std::uint64_t> shared_;                 // the machine's and ours: nobody's view
+  std::unordered_set<std::uint64_t> views_;                  // the slices' own
+  std::size_t read_ = 0;                                     // namespaces
+  std::size_t bytes_ = 0;                                    // of their mounts
+  bool complete_ = false;                                    // nobody can have been missed
+};
+
+}  // namespace tensor_fusion::node::hypervisor

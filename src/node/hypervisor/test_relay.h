@@ -1,0 +1,87 @@
+#pragma once
+// Processes of which each forks the next and exits, for ever, for tests.
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "node/hypervisor/tenant_record.h"
+#include "system/file.h"
+#include "system/process.h"
+
+namespace tensor_fusion::node::hypervisor {
+
+// Somebody is alive at any time, and nobody for long.
+[[noreturn]] inline void relay(int out) {
+  for (;;) {
+    const pid_t next = ::fork();
+    if (next < 0) std::_Exit(1);
+    if (next != 0) std::_Exit(0);
+    const char letter = 'x';
+    if (::write(out, &letter, 1) != 1) std::_Exit(1);  // ends with whoever listens
+  }
+}
+
+// A process to whom the orphans of all below it come, and who lets none of them stay a zombie: not every machine's
+// first process comes after one that forks without pause, and then each look goes over tens of thousands.
+class Keeper {
+ public:
+  explicit Keeper(const std::function<void()>& first) {
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ::signal(SIGCHLD, SIG_IGN);
+    const pid_t child = ::fork();
+    if (child == 0) first();
+    const std::string files = "/proc/self/fd";  // nobody waits for a pipe's end because of us
+    for (const std::string& name : system::list_directory(files))
+      if (const int fd = std::atoi(name.c_str()); fd > 2) ::close(fd);
+    for (;;) ::pause();
+  }
+  ~Keeper() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+// Its letters tell that it goes on.
+struct Relay {
+  Relay() {
+    int letters[2], name[2];
+    if (::pipe(letters) != 0 || ::pipe(name) != 0) std::abort();
+    keeper = std::make_unique<Keeper>([&] {
+      ::close(letters[0]);
+      if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
+      record.mount_namespace = system::namespace_inode(::getpid(), "mnt");
+      if (::write(name[1], &record.mount_namespace, sizeof record.mount_namespace) < 0) std::_Exit(1);
+      relay(letters[1]);
+    });
+    ::close(letters[1]);
+    ::close(name[1]);
+    can_be = ::read(name[0], &record.mount_namespace, sizeof record.mount_namespace) > 0;
+    ::close(name[0]);
+    out = letters[0];
+  }
+  ~Relay() { ::close(out); }
+  bool goes_on() const {
+    char letter = 0;
+    return ::read(out, &letter, 1) == 1;
+  }
+  TenantRecord record;
+  bool can_be = false;
+  int out = -1;
+  std::unique_ptr<Keeper> keeper;
+};
+
+}  // namespace tensor_fusion::node::hypervisor
