@@ -6,7 +6,8 @@
 namespace tensor_fusion::guest::limiter::gate {
 namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
-}
+constexpr std::uint64_t kBetweenLooksNs = 50'000;
+}  // namespace
 
 constinit Captures g_captures{};
 
@@ -15,6 +16,20 @@ Captures::Origin Captures::origin_of(CUstream stream, bool own, std::uint64_t co
   const auto handle = reinterpret_cast<std::uint64_t>(stream);
   const bool threads_own = handle == kPerThread || (handle == 0 && own);
   return {threads_own ? kPerThread : handle, threads_own ? os::thread_id() : 0, context};
+}
+
+// Each tells of itself before it looks at the other, so that one of the two sees it.
+bool Captures::enter() {
+  calls_.fetch_add(1, std::memory_order_seq_cst);
+  if (count_.load(std::memory_order_seq_cst) == 0) return true;
+  leave();
+  return false;
+}
+
+void Captures::await_calls() {
+  const std::uint32_t word = 0;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  while (calls_.load(std::memory_order_acquire) != 0) os::futex_wait(&word, 0, kBetweenLooksNs, false);
 }
 
 void Captures::drop() {
@@ -83,6 +98,7 @@ void Captures::clear() {
   for (Origin& origin : origins_) origin = {};
   unplaced_ = 0;
   count_.store(0, kRelaxed);
+  calls_.store(0, kRelaxed);
 }
 
 std::optional<bool> driver_captures(CUstream stream, bool own) {
@@ -91,6 +107,15 @@ std::optional<bool> driver_captures(CUstream stream, bool own) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (ask == nullptr || ask(stream, &status) != CUDA_SUCCESS) return std::nullopt;
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void wait_unless_captured(CUstream stream, bool own) {
+  const auto query = own ? driver().cuStreamQuery_ptsz : driver().cuStreamQuery;
+  const std::uint32_t word = 0;
+  for (;; os::futex_wait(&word, 0, kBetweenLooksNs, false)) {
+    const OwnCall call;
+    if (!call || query == nullptr || query(stream) != CUDA_ERROR_NOT_READY) return;
+  }
 }
 
 bool capturing(CUstream stream, bool own) { return g_captures.any() && driver_captures(stream, own).value_or(false); }

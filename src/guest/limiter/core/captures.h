@@ -16,7 +16,12 @@ class Captures {
  public:
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 
-  void count() { count_.fetch_add(1, std::memory_order_relaxed); }  // one that is about to begin
+  // A call of the limiter's own outside of the gate's locks: where it may be made, no capture begins till it is left.
+  bool enter();
+  void leave() { calls_.fetch_sub(1, std::memory_order_release); }
+  void await_calls();  // by who has counted a capture and is about to begin it
+
+  void count() { count_.fetch_add(1, std::memory_order_seq_cst); }  // one that is about to begin
   void drop();                                                      // ... and did not
   // It began on this stream, or it ended there. `own` as in gate.h: a null stream is the thread's own then.
   void began(CUstream stream, bool own, std::uint64_t context);
@@ -42,12 +47,31 @@ class Captures {
 
   static constexpr std::size_t kPlaces = 64;
   std::atomic<std::uint32_t> count_{0};
+  std::atomic<std::uint32_t> calls_{0};
   Mutex mutex_;
   Origin origins_[kPlaces];
   std::uint32_t unplaced_ = 0;
 };
 
 extern Captures g_captures;
+
+// One such call, or a few: short, since who begins a capture waits for it. False: a stream is in capture.
+class OwnCall {
+ public:
+  OwnCall() : may_(g_captures.enter()) {}
+  ~OwnCall() {
+    if (may_) g_captures.leave();
+  }
+  OwnCall(const OwnCall&) = delete;
+  OwnCall& operator=(const OwnCall&) = delete;
+  explicit operator bool() const { return may_; }
+
+ private:
+  bool may_;
+};
+
+// Waits for all that is on the stream; no longer than till a capture begins.
+void wait_unless_captured(CUstream stream, bool own);
 
 // What the driver says of the stream; nothing where it does not.
 std::optional<bool> driver_captures(CUstream stream, bool own);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "guest/limiter/core/os.h"
@@ -23,6 +24,25 @@ TEST(Captures, are_counted_before_they_begin_and_till_they_end) {
   EXPECT_TRUE(captures.began_on(stream(1), false));
   captures.ended(stream(1), false);
   EXPECT_FALSE(captures.any());
+}
+
+TEST(Captures, begin_once_the_calls_under_way_are_done_and_let_none_in) {
+  Captures captures;
+  ASSERT_TRUE(captures.enter());
+  std::atomic<bool> begun{false};
+  std::thread beginning([&] {
+    captures.count();
+    captures.await_calls();
+    begun = true;
+  });
+  while (!captures.any()) std::this_thread::yield();
+  EXPECT_FALSE(captures.enter());
+  EXPECT_FALSE(begun);
+  captures.leave();
+  beginning.join();
+  EXPECT_TRUE(begun);
+  captures.drop();
+  EXPECT_TRUE(captures.enter());
 }
 
 TEST(Captures, end_on_the_stream_on_which_they_began_and_only_once) {

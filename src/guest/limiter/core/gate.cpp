@@ -303,6 +303,7 @@ void capture_begins() {
   take_leases();  // the end of a thread is seen by them
   g_captures.count();
   for (State& state : g_states) Guard guard(state.mutex);
+  g_captures.await_calls();
 }
 
 void context_destroyed(Device& device, CUcontext context) {

@@ -82,7 +82,11 @@ CUresult allocate_plain(const Pool& pool, Device& device, CUdeviceptr* pointer, 
     t_current.context = reinterpret_cast<std::uint64_t>(context);
   }
   const CUresult result = charged(
-      device, rounded(bytes), [&] { return TF_REAL(cuMemAlloc_v2)(pointer, bytes); },
+      device, rounded(bytes),
+      [&] {
+        const gate::OwnCall may_call;
+        return may_call ? TF_REAL(cuMemAlloc_v2)(pointer, bytes) : CUDA_ERROR_OUT_OF_MEMORY;
+      },
       [&] {
         Holding holding;
         holding.kind = Kind::pointer;
@@ -128,14 +132,9 @@ CUresult allocate_from(CUmemoryPool handle, CUdeviceptr* pointer, std::size_t by
     // Not with the pool held: what the stream waits for may be another thread that allocates.
     // Nor during another stream's capture, which a call that waits may spoil.
     pool->mutex.unlock();
-    if (!gate::g_captures.any()) {
-      if (own_stream)
-        TF_REAL(cuStreamSynchronize_ptsz)(stream);
-      else
-        TF_REAL(cuStreamSynchronize)(stream);
-    }
+    gate::wait_unless_captured(stream, own_stream);
     pool->mutex.lock();
-    if (!gate::g_captures.any()) TF_REAL(cuMemPoolTrimTo)(handle, 0);
+    if (const gate::OwnCall may_call; may_call) TF_REAL(cuMemPoolTrimTo)(handle, 0);
     settle_pool(attached, *pool);
     most = most_growth(bytes, *pool);
     room = try_reserve(*pool->device, most);

@@ -1,5 +1,6 @@
 #include "guest/limiter/hooks/pools.h"
 
+#include "guest/limiter/core/captures.h"
 #include "guest/limiter/hooks/charge.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -13,6 +14,8 @@ CUmemoryPool handle_of(const Pool& pool) {
 // The end of a closed pool, once nothing of it is left.
 void end_if_empty(Attachment& attached, Pool& pool) {
   if (pool_attribute(handle_of(pool), CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0) return;
+  const gate::OwnCall may_call;  // else when it is settled next
+  if (!may_call) return;
   TF_REAL(cuMemPoolTrimTo)(handle_of(pool), 0);
   settle_pool(attached, pool);
   if (pool.charged == 0 && TF_REAL(cuMemPoolDestroy)(handle_of(pool)) == CUDA_SUCCESS)

@@ -1,6 +1,9 @@
 // The hooks of streams: which captures the limiter takes to be under way.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "guest/limiter/core/captures.h"
 #include "guest/limiter/hooks/entry.h"
 #include "guest/limiter/testing/fake_memory.h"
@@ -137,6 +140,23 @@ TEST_F(Capture, of_one_stream_is_not_spoilt_by_a_pool_that_is_full_for_another) 
   g_driver.cuMemPoolTrimTo = plain;
   ASSERT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
   EXPECT_EQ(fake.charged(), 0u);
+}
+
+TEST_F(Capture, ends_a_wait_of_the_limiters_own) {
+  static std::atomic<int> asked;
+  asked = 0;
+  const auto plain = g_driver.cuStreamQuery;
+  g_driver.cuStreamQuery = [](CUstream) {
+    ++asked;
+    return CUDA_ERROR_NOT_READY;
+  };
+  std::thread waiting([] { gate::wait_unless_captured(FakeMemory::stream(2), false); });
+  while (asked == 0) std::this_thread::yield();
+  begin();
+  const int before = asked;
+  waiting.join();
+  EXPECT_EQ(asked, before) << "none is made during a capture";
+  g_driver.cuStreamQuery = plain;
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ void fill_devices(Driver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuStreamSynchronize_ptsz = driver.cuStreamSynchronize;
+  driver.cuStreamQuery = driver.cuStreamQuery_ptsz = driver.cuStreamSynchronize;
   driver.cuStreamGetCtx = [](CUstream, CUcontext* of) {
     *of = context();
     return CUDA_SUCCESS;
