@@ -247,6 +247,7 @@ class LateTest : public GrowthTest {
           return true;
         },
         10);
+    ledger.set_patience({.turn_ns = 1'500'000'000, .listed_ns = kListedNs, .slot_ns = 100'000'000});
     g_answer = [this] {
       begin();
       done(600);
@@ -256,8 +257,9 @@ class LateTest : public GrowthTest {
   bool is_soon_called_unlisted() {
     const std::uint64_t begin_ns = os::monotonic_ns();
     const Room room = ledger.reserve(device, 100);
-    return !room && room.is_unlisted() && os::monotonic_ns() - begin_ns < 1'000'000'000;
+    return !room && room.is_unlisted() && os::monotonic_ns() - begin_ns < kListedNs / 3;
   }
+  static constexpr std::uint64_t kListedNs = 300'000'000;
 
   std::unique_ptr<contract::ClaimPage> claim = std::make_unique<contract::ClaimPage>();
   Ledger ledger{claim.get(), 0, 1};

@@ -20,11 +20,7 @@ using contract::kMaxProcesses;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kSpins = 200;
 constexpr std::uint64_t kCheckPeriodNs = 5'000'000;  // how long to wait before asking whether the holder lives
-// For a turn among many who want more than their part: as many as have slots, at the pace of readings.
-constexpr std::uint64_t kTurnPatienceNs = 15'000'000'000;
 constexpr std::uint64_t kTurnPauseNs = 2'000'000;
-constexpr std::uint64_t kListedWithinNs = 3'000'000'000;
-constexpr std::uint64_t kSlotPatienceNs = 1'000'000'000;  // till a hypervisor has put an overwritten page right
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;  // a live holder (stopped, or forged) loses the lock after this
 
 std::uint64_t add_saturating(std::uint64_t left, std::uint64_t right) {
@@ -142,7 +138,7 @@ Room Ledger::ask_and_reserve(const Device& device, std::uint64_t bytes) {
   Guard guard(asks_[device.index]);
   std::atomic<std::uint32_t>& asking = asking_[device.index];
   asking.store(1, kRelaxed);
-  const std::uint64_t end = os::monotonic_ns() + kTurnPatienceNs;
+  const std::uint64_t end = os::monotonic_ns() + patience_.turn_ns;
   const std::uint32_t word = 0;
   Try way{.asker = true};
   Growth::Verdict verdict;
@@ -214,7 +210,7 @@ bool Ledger::has_lost_its_slot(std::uint64_t now, std::uint64_t& since) {
     slot_in_vain_.store(false, kRelaxed);
     return false;
   }
-  if (is_worth_waiting(slot_in_vain_, now, since, kSlotPatienceNs)) return false;
+  if (is_worth_waiting(slot_in_vain_, now, since, patience_.slot_ns)) return false;
   say("another process has this one's slot of the claim page");
   return true;
 }
@@ -233,7 +229,7 @@ bool Ledger::is_unlisted(const Device& device, bool fresh, std::uint64_t now, st
     list_in_vain_.store(false, kRelaxed);
   }
   if (listed.value_or(true) || !fresh) return false;
-  if (is_worth_waiting(list_in_vain_, now, since, kListedWithinNs)) return false;
+  if (is_worth_waiting(list_in_vain_, now, since, patience_.listed_ns)) return false;
   complain("the hypervisor does not count this process among its slice's; start it with tensor-fusion run");
   return true;
 }

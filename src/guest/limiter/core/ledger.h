@@ -50,6 +50,14 @@ class Ledger {
     ask_ = ask;
     pid_ = pid;
   }
+  // How long reserve() waits for what others do.
+  struct Patience {
+    // For a turn among many who want more than their part: as many as have slots, at the pace of readings.
+    std::uint64_t turn_ns = 15'000'000'000;
+    std::uint64_t listed_ns = 3'000'000'000;
+    std::uint64_t slot_ns = 1'000'000'000;  // till a hypervisor has put an overwritten page right
+  };
+  void set_patience(const Patience& patience) { patience_ = patience; }
   void charge(const Device& device, std::uint64_t bytes);  // already taken by the driver: count it whatever the limit
   void release(const Device& device, std::uint64_t bytes);
 
@@ -107,6 +115,7 @@ class Ledger {
   std::atomic<bool> was_wrong_[contract::kMaxDevices] = {};        // the page, and it was put right in passing
   std::atomic<std::uint32_t> asking_[contract::kMaxDevices] = {};  // a thread of this process waits for an answer
   Ask ask_ = nullptr;
+  Patience patience_{};
   std::uint32_t pid_ = 0;
   // A request has waited in vain for its slot to be its own again, or to be listed, and neither has been so since.
   std::atomic<bool> slot_in_vain_{false};

@@ -3,7 +3,6 @@
 // learn that the limit was it: each refusal is counted in the claim page and, where the limiter is to explain itself,
 // said in a line with the figures it was decided by; one a second at most, with how many there were between. Any
 // thread.
-#include <atomic>
 #include <cstdint>
 
 #include "guest/limiter/core/ledger.h"
@@ -15,16 +14,5 @@ void refuse(const Device& device, std::uint64_t bytes, Room room);
 
 // Says why something else was refused, at that pace.
 void explain(const char* why);
-
-// When the next line may be said.
-class Pace {
- public:
-  // True: now, and `skipped` times before it was not.
-  bool is_due(std::uint64_t now_ns, std::uint32_t& skipped);
-
- private:
-  std::atomic<std::uint64_t> next_ns_{0};
-  std::atomic<std::uint32_t> skipped_{0};
-};
 
 }  // namespace tensor_fusion::guest::limiter

@@ -14,20 +14,6 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-TEST(Pace, lets_one_through_a_second_and_counts_the_others) {
-  Pace pace;
-  std::uint32_t skipped = 99;
-  EXPECT_TRUE(pace.is_due(5'000'000'000, skipped));
-  EXPECT_EQ(skipped, 0u);
-  EXPECT_FALSE(pace.is_due(5'000'000'001, skipped));
-  EXPECT_FALSE(pace.is_due(5'999'999'999, skipped));
-  EXPECT_TRUE(pace.is_due(6'000'000'000, skipped));
-  EXPECT_EQ(skipped, 2u);
-  EXPECT_FALSE(pace.is_due(6'000'000'001, skipped));
-  EXPECT_TRUE(pace.is_due(9'000'000'000, skipped));
-  EXPECT_EQ(skipped, 1u);
-}
-
 class Refusal : public ::testing::Test {
  protected:
   Refusal() {
