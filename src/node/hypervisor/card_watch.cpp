@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,8 +15,9 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr int kPlaces = 8;  // hypervisors that can tell of each other
 constexpr int kWaiting = 8;
+
+constexpr std::size_t kMostSaid = 64;
 
 // The same for all who see the card, in whatever folder: of a device its number, of a file which one it is.
 std::string card_name(const std::string& uuid, const std::string& device_file) {
@@ -44,17 +46,40 @@ Address abstract(const std::string& name) {
 
 system::Fd make_socket() { return system::Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-std::string who_listens(const std::string& name) {
+struct Listener {
+  enum class Answer : std::uint8_t { none, unasked, known } answer = Answer::none;
+  system::Peer peer{};
+  std::string text() const { return "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid); }
+};
+
+Listener who_listens(const std::string& place) {
+  using Answer = Listener::Answer;
   const system::Fd socket = make_socket();
-  const Address address = abstract(name);
-  if (!socket) return "";
+  const Address address = abstract(place);
+  if (!socket) return {};
   if (::connect(socket.get(), address.get(), address.size) != 0)
-    return errno == EAGAIN ? "another process" : "";  // too busy to be asked
+    return {.answer = errno == EAGAIN ? Answer::unasked : Answer::none};  // too busy to be asked
   const auto peer = system::peer_of(socket.get());
-  return peer ? "process " + std::to_string(peer->pid) + " of user " + std::to_string(peer->uid) : "another process";
+  return peer ? Listener{.answer = Answer::known, .peer = *peer} : Listener{.answer = Answer::unasked};
+}
+
+// A user's own build of it is another file, and that it is one is not to be seen.
+bool executes_this_program(pid_t pid) {
+  struct stat theirs{}, ours{};
+  return ::stat(("/proc/" + std::to_string(pid) + "/exe").c_str(), &theirs) == 0 &&
+         ::stat("/proc/self/exe", &ours) == 0 && theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+}
+
+bool is_believed(const system::Peer& peer) {
+  return peer.uid == 0 || peer.uid == ::geteuid() || executes_this_program(peer.pid);
 }
 
 }  // namespace
+
+std::string card_place(const std::string& uuid, const std::string& device_file, int place) {
+  const std::string card = card_name(uuid, device_file);
+  return card.empty() ? "" : card + "/" + std::to_string(place);
+}
 
 CardWatch::~CardWatch() {
   for (const auto& [card, place] : held_) loop_.forget(place.listener.get());
@@ -78,11 +103,40 @@ std::string CardWatch::look(const std::string& uuid, const std::string& device_f
     }));
     held_[card] = {std::move(listener), place_name(place)};
   }
+  if (!held_.contains(card))
+    say_once(uuid,
+             "others have all the names by which a hypervisor tells that it gives out a card; none learns of this one");
+  std::string other;
   for (int place = 0; place < kPlaces; ++place) {
     if (const auto own = held_.find(card); own != held_.end() && own->second.name == place_name(place)) continue;
-    if (std::string other = who_listens(place_name(place)); !other.empty()) return other;
+    if (std::string who = believed_at(uuid, place_name(place)); other.empty()) other = std::move(who);
   }
+  return other;
+}
+
+std::string CardWatch::believed_at(const std::string& uuid, const std::string& place) {
+  const Listener listener = who_listens(place);
+  switch (listener.answer) {
+    case Listener::Answer::none:
+      believed_.erase(place);
+      return "";
+    case Listener::Answer::unasked:
+      // Anybody may keep it too busy to be asked: what was known of it stays.
+      if (const auto known = believed_.find(place); known != believed_.end()) return known->second;
+      say_once(uuid, "a process that cannot be asked says that it gives out this card, too");
+      return "";
+    case Listener::Answer::known:
+      break;
+  }
+  if (is_believed(listener.peer)) return believed_[place] = listener.text();
+  believed_.erase(place);
+  say_once(uuid, listener.text() + " says that it gives out this card, too; that it is a hypervisor is not to be seen");
   return "";
+}
+
+void CardWatch::say_once(const std::string& uuid, const std::string& sentence) {
+  if (said_.size() >= kMostSaid || !said_.insert(uuid + ' ' + sentence).second || !doubt_) return;
+  doubt_(uuid, sentence);
 }
 
 }  // namespace tensor_fusion::node::hypervisor

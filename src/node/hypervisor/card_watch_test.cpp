@@ -1,10 +1,17 @@
 #include "node/hypervisor/card_watch.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "system/file.h"
 #include "system/scratch_directory.h"
@@ -61,6 +68,93 @@ TEST_F(CardWatchTest, answers_however_often_it_is_asked) {
     ASSERT_EQ(second.look("GPU-a", nvidia0), us_) << i;
     loop_->run_once(0);
   }
+}
+
+// A stranger's program that has all these places.
+class Squatter {
+ public:
+  explicit Squatter(const std::vector<std::string>& places) {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0) std::abort();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) std::_Exit(1);
+      for (const std::string& place : places) {
+        sockaddr_un name{};
+        name.sun_family = AF_UNIX;
+        place.copy(name.sun_path + 1, sizeof name.sun_path - 1);
+        const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + place.size());
+        if (::bind(listener, reinterpret_cast<const sockaddr*>(&name), size) != 0 || ::listen(listener, 64) != 0)
+          std::_Exit(1);
+      }
+      ::execl("/bin/sleep", "sleep", "1000", nullptr);
+      std::_Exit(1);
+    }
+    ::close(ready[1]);
+    char none = 0;
+    if (::read(ready[0], &none, 1) != 0) std::abort();  // it executes something else now
+    ::close(ready[0]);
+  }
+  ~Squatter() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Squatter(const Squatter&) = delete;
+  Squatter& operator=(const Squatter&) = delete;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+TEST_F(CardWatchTest, believes_no_stranger_that_only_has_the_name_and_says_so_once) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string nvidia0 = card("nvidia0");
+  const Squatter squatter({card_place("GPU-a", nvidia0, 0), card_place("GPU-a", nvidia0, 1)});
+  std::vector<std::string> doubts;
+  CardWatch first(*loop_, [&](const std::string& uuid, const std::string& doubt) { doubts.push_back(uuid + doubt); });
+  EXPECT_EQ(first.look("GPU-a", nvidia0), "");
+  EXPECT_EQ(first.look("GPU-a", nvidia0), "");
+  ASSERT_EQ(doubts.size(), 1u);
+  EXPECT_NE(doubts[0].find("of user 65534"), std::string::npos) << doubts[0];
+  CardWatch second(*loop_);
+  EXPECT_EQ(second.look("GPU-a", nvidia0), us_) << "a real one behind it is not hidden";
+}
+
+TEST_F(CardWatchTest, says_so_where_strangers_have_all_names) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string nvidia0 = card("nvidia0");
+  std::vector<std::string> places, doubts;
+  for (int place = 0; place < CardWatch::kPlaces; ++place) places.push_back(card_place("GPU-a", nvidia0, place));
+  const Squatter squatter(places);
+  CardWatch watch(*loop_, [&](const std::string&, const std::string& doubt) { doubts.push_back(doubt); });
+  EXPECT_EQ(watch.look("GPU-a", nvidia0), "");
+  EXPECT_EQ(doubts.size(), 2u) << "and who has them";
+}
+
+TEST_F(CardWatchTest, believes_another_users_hypervisor_of_this_program) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string nvidia0 = card("nvidia0");
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  std::filesystem::permissions(scratch_.root(), std::filesystem::perms::others_exec,
+                               std::filesystem::perm_options::add);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) std::_Exit(1);
+    CardWatch watch(*loop_);
+    static_cast<void>(watch.look("GPU-a", nvidia0));
+    if (::write(ready[1], "x", 1) != 1) std::_Exit(1);
+    for (;;) ::pause();
+  }
+  char letter = 0;
+  EXPECT_EQ(::read(ready[0], &letter, 1), 1);
+  CardWatch first(*loop_);
+  EXPECT_EQ(first.look("GPU-a", nvidia0), "process " + std::to_string(other) + " of user 65534");
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  for (const int fd : ready) ::close(fd);
 }
 
 }  // namespace

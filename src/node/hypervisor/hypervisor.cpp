@@ -74,7 +74,10 @@ struct Hypervisor::State {
       : options(std::move(given)),
         directory(std::move(opened)),
         loop(std::move(made)),
-        cards(*loop),
+        cards(*loop,
+              [this](const std::string& uuid, const std::string& doubt) {
+                events.add({.kind = "device", .tenant = "", .device = uuid, .message = doubt});
+              }),
         tenants(*loop, directory, events, share, devices),
         provider(
             *loop, options.accelerator_library, options.deadlines,
