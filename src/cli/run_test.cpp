@@ -24,6 +24,7 @@
 #include "cli/slice_view.h"
 #include "contract/limiter_mark.h"
 #include "system/clock.h"
+#include "system/eventually.h"
 #include "system/file.h"
 #include "system/unix_socket.h"
 
@@ -33,14 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 using base::Json;
 
-bool eventually(const std::function<bool()>& condition) {
-  constexpr std::uint64_t kLongestNs = 20'000'000'000;
-  for (const std::uint64_t end = system::monotonic_ns() + kLongestNs; !condition();) {
-    if (system::monotonic_ns() > end) return false;
-    ::usleep(2000);
-  }
-  return true;
-}
+using system::eventually;
 
 // Answers one connection at a time with a slice whose pages are plain files, and remembers what it was asked. A process
 // of its own: the tests fork, and beside a thread the child could find a lock of the allocator taken.

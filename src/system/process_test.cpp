@@ -9,22 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
 #include <thread>
 
-#include "system/clock.h"
+#include "system/eventually.h"
 
 namespace tensor_fusion::system {
 namespace {
-
-bool eventually(const std::function<bool()>& condition) {
-  const std::uint64_t end = monotonic_ns() + 10'000'000'000;
-  while (!condition()) {
-    if (monotonic_ns() > end) return false;
-    ::usleep(1000);
-  }
-  return true;
-}
 
 TEST(Process, describes_itself) {
   const auto stat = process_stat(::getpid());

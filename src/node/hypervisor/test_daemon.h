@@ -12,7 +12,7 @@
 #include "contract/claim.h"
 #include "node/hypervisor/client.h"
 #include "node/hypervisor/hypervisor.h"
-#include "system/clock.h"
+#include "system/eventually.h"
 #include "system/page.h"
 #include "system/process.h"
 #include "system/scratch_directory.h"
@@ -21,14 +21,7 @@ namespace tensor_fusion::node::hypervisor {
 
 inline constexpr std::uint64_t kTestGi = 1ull << 30;
 
-inline bool eventually(const std::function<bool()>& condition, std::uint64_t timeout_ms = 10'000) {
-  const std::uint64_t end = system::monotonic_ns() + timeout_ms * 1'000'000;
-  while (!condition()) {
-    if (system::monotonic_ns() > end) return false;
-    ::usleep(2000);
-  }
-  return true;
-}
+using system::eventually;
 
 class TestDaemon {
  public:
