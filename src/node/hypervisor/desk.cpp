@@ -150,8 +150,12 @@ void Desk::retry_waiting() {
 
 // One slice for each process: what it may use is what it was given, and not what it asks for besides.
 void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& request) {
-  if (caller(peer))
-    if (const Tenant* inside = parts_.tenants.owner_of(peer.pid)) return refuse(connection, runs_in(*inside, peer.pid));
+  const bool is_there = caller(peer).has_value();
+  if (!is_there && is_stranger(peer))
+    return refuse(connection, {ErrorCode::kPermission,
+                               "the process that connected has gone; a slice is given to one that is there to ask"});
+  const Tenant* inside = is_there ? parts_.tenants.owner_of(peer.pid) : nullptr;
+  if (inside) return refuse(connection, runs_in(*inside, peer.pid));
   queue_.run(connection, peer, request);
 }
 

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/quantity.h"
 #include "base/text.h"
@@ -41,7 +42,7 @@ constexpr std::uint64_t kLookAfterNs = 1000 * kMs;
 constexpr std::uint64_t kIdleLookAfterNs = 2000 * kMs;
 constexpr std::uint64_t kDiscoverNs = 60'000 * kMs;
 constexpr std::uint64_t kPruneNs = 1000 * kMs;
-constexpr std::uint64_t kPruneIdleNs = 30'000 * kMs;
+constexpr std::uint64_t kPruneAllNs = 30'000 * kMs;
 constexpr std::uint64_t kPollEventsNs = 2000 * kMs;
 
 // A slice takes some ten descriptors here, and what most systems allow at first is 1024. Not all that a container may
@@ -250,14 +251,17 @@ struct Hypervisor::State {
     loop->stop();
   }
 
-  // Often only while somebody may be printing.
+  // Often only what somebody may be printing.
   void prune_logs() {
-    const auto all = tenants.all();
-    const bool printing = std::ranges::any_of(all, [](const Tenant* tenant) { return tenant->record.request.detach; });
     const std::uint64_t now = system::monotonic_ns();
-    if (now - pruned_ns < (printing ? kPruneNs / 2 : kPruneIdleNs)) return;
-    pruned_ns = now;
-    directory.prune_logs();
+    if (now - pruned_ns >= kPruneAllNs) {
+      pruned_ns = now;
+      return directory.prune_logs();
+    }
+    std::vector<std::string> printing;
+    for (const Tenant* tenant : tenants.all())
+      if (tenant->record.request.detach) printing.push_back(tenant->record.id);
+    directory.cut_logs(printing);
   }
 
   base::Result<void> prepare() {

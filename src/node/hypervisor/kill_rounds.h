@@ -35,6 +35,7 @@ class KillRounds {
 
   // `user`: who asks, where it is a stranger.
   KillAnswer signal(const Tenant& tenant, int number, std::optional<uid_t> user);
+  void forget_look() { last_.reset(); }
 
  private:
   struct Kill {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -51,31 +52,53 @@ std::uint64_t cut_front(const File& file, std::uint64_t keep) {
   return on_disk(after);
 }
 
+// A little more is left alone, so that a file is not cut at each look.
+std::uint64_t cut_to(const File& file, std::uint64_t keep) {
+  return file.bytes > keep + keep / 8 + kPage ? cut_front(file, keep) : file.bytes;
+}
+
+std::optional<File> file_at(std::string path, bool runs, uid_t& owner) {
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  owner = info.st_uid;
+  return File{std::move(path), on_disk(info), {info.st_mtim.tv_sec, info.st_mtim.tv_nsec}, runs};
+}
+
 }  // namespace
+
+std::uint64_t LogShelf::kept_of_each(std::uint64_t running) const {
+  return running == 0 ? bounds_.file_bytes : std::min(bounds_.file_bytes, bounds_.user_bytes / running);
+}
+
+void LogShelf::cut_running(const std::vector<std::string>& ids) const {
+  std::map<uid_t, std::vector<File>> users;
+  for (const std::string& id : ids) {
+    uid_t owner = 0;
+    if (auto file = file_at(folder_ + "/" + id + std::string(kEnding), true, owner))
+      users[owner].push_back(*std::move(file));
+  }
+  for (const auto& [user, files] : users)
+    for (const File& file : files) static_cast<void>(cut_to(file, kept_of_each(files.size())));
+}
 
 void LogShelf::prune(const std::function<bool(const std::string& id)>& runs) const {
   std::map<uid_t, std::vector<File>> users;
   for (const std::string& name : system::list_directory(folder_)) {
-    struct stat info{};
-    const std::string path = folder_ + "/" + name;
-    if (!name.ends_with(kEnding) || ::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    users[info.st_uid].push_back({path,
-                                  on_disk(info),
-                                  {info.st_mtim.tv_sec, info.st_mtim.tv_nsec},
-                                  runs(name.substr(0, name.size() - kEnding.size()))});
+    if (!name.ends_with(kEnding)) continue;
+    uid_t owner = 0;
+    if (auto file = file_at(folder_ + "/" + name, runs(name.substr(0, name.size() - kEnding.size())), owner))
+      users[owner].push_back(*std::move(file));
   }
   for (auto& [user, files] : users) {
     std::ranges::sort(files, [](const File& a, const File& b) {
       return std::pair(a.runs, a.written) > std::pair(b.runs, b.written);
     });
     const auto running = static_cast<std::uint64_t>(std::ranges::count(files, true, &File::runs));
-    const std::uint64_t keep =
-        running == 0 ? bounds_.file_bytes : std::min(bounds_.file_bytes, bounds_.user_bytes / running);
+    const std::uint64_t keep = kept_of_each(running);
     std::uint64_t all = 0;
     std::size_t ended = 0;
     for (const File& file : files) {
-      // A little more is left alone, so that a file is not cut at each look.
-      const std::uint64_t bytes = file.bytes > keep + keep / 8 + kPage ? cut_front(file, keep) : file.bytes;
+      const std::uint64_t bytes = cut_to(file, keep);
       const bool fits = file.runs || (ended < bounds_.user_files && all + bytes <= bounds_.user_bytes);
       if (!fits) ::unlink(file.path.c_str());
       if (fits) all += bytes;

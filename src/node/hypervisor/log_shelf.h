@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -24,8 +25,11 @@ class LogShelf {
   explicit LogShelf(std::string folder, ShelfBounds bounds = {}) : folder_(std::move(folder)), bounds_(bounds) {}
 
   void prune(const std::function<bool(const std::string& id)>& runs) const;
+  // Of these only, all that run: what may have grown since.
+  void cut_running(const std::vector<std::string>& ids) const;
 
  private:
+  std::uint64_t kept_of_each(std::uint64_t running) const;
   std::string folder_;
   ShelfBounds bounds_;
 };

@@ -108,6 +108,15 @@ TEST_F(Shelf, bounds_what_one_user_fills) {
   EXPECT_LE(all, bounds_.user_bytes + running_.size() * kPage);
 }
 
+TEST_F(Shelf, cuts_often_only_what_may_have_grown) {
+  for (const char* id : {"a", "b", "c"}) print(id, 50 * kPage);
+  LogShelf(scratch_.path(""), bounds_).cut_running({"a", "c", "none"});
+  EXPECT_LE(on_disk("a"), bounds_.file_bytes + 2 * kPage);
+  EXPECT_LE(on_disk("c"), bounds_.file_bytes + 2 * kPage);
+  EXPECT_GE(on_disk("b"), 50 * kPage) << "it has ended: that waits for the next look at all";
+  EXPECT_TRUE(has("b"));
+}
+
 TEST_F(Shelf, frees_what_an_owner_has_put_behind_the_end) {
   print("a", 10);
   const system::Fd log(::open(path("a").c_str(), O_WRONLY));

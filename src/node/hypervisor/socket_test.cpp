@@ -179,6 +179,13 @@ TEST_F(BorrowedConnection, makes_nobody_who_got_the_callers_number_the_first_of_
   ::waitpid(gone, nullptr, 0);
 }
 
+TEST_F(BorrowedConnection, asks_for_no_slice_when_its_process_has_gone) {  // and another one, of a slice, uses it
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  ASSERT_TRUE(daemon_.start());
+  connect(true);
+  EXPECT_EQ(ask(R"({"op":"run","vram":"1Gi","name":"second"})")["error"]["code"].as_string(), "permission");
+}
+
 // The view of a slice hides the socket; root may uncover it, and a slice without a view sees it.
 TEST(Hypervisor, changes_no_limit_for_a_process_of_a_slice) {
   TestDaemon daemon;

@@ -115,6 +115,8 @@ void StateDirectory::prune_logs() const {
   }
 }
 
+void StateDirectory::cut_logs(const std::vector<std::string>& running) const { LogShelf(logs()).cut_running(running); }
+
 base::Result<StateDirectory> StateDirectory::open(const std::string& path) {
   if (auto sound = check_state_path(path); !sound) return std::unexpected(sound.error());
   const unsigned mode = ::geteuid() == 0 ? 0755 : 0700;

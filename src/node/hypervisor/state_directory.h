@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "system/file.h"
@@ -33,7 +34,8 @@ class StateDirectory {
   void remove_log(const std::string& id) const;
   // Remembers it as the last of its user's of that name, once the slice is there.
   base::Result<void> name_log(const std::string& id, const std::string& name, uid_t user) const;
-  void prune_logs() const;  // as LogShelf does, and the daemon's own
+  void prune_logs() const;                                       // as LogShelf does, and the daemon's own
+  void cut_logs(const std::vector<std::string>& running) const;  // of these only
   std::string log(const std::string& id) const { return logs() + "/" + id + ".log"; }
 
  private:

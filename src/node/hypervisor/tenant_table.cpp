@@ -294,11 +294,11 @@ void TenantTable::remove(Tenant& tenant, const std::string& why) {
   share_.remove_tenant(tenant.share_id);
   if (tenant.root) loop_.forget(tenant.root.get());
   watch_.forget(tenant);
-  owners_.clear();
   // The record goes first: a crash between the two leaves pages that nobody claims, which the next start removes.
   ::unlink(state_.record(id).c_str());
   TenantPages::remove(state_.tenant(id), hidden(id));
   events_.add({.kind = "ended", .tenant = tenant.record.name, .device = "", .message = why});
+  owners_.clear();
   tenants_.erase(id);
   if (tenants_.empty()) share_.stop();  // nobody needs a heartbeat
   if (hooks_.capacity) hooks_.capacity();
@@ -388,6 +388,7 @@ void TenantTable::scan_all() {
 
 void TenantTable::look_after_all() {
   owners_.clear();
+  kills_.forget_look();
   const std::uint64_t now_ms = system::wall_ms();
   for (Tenant* tenant : all()) {
     verify(*tenant);
