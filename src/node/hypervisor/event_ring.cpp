@@ -44,8 +44,8 @@ Event& EventRing::enter(Event event) {
   constexpr std::size_t kLookedAt = 32;
   const auto end = events_.size() > kLookedAt ? events_.rbegin() + kLookedAt : events_.rend();
   const auto same = std::find_if(events_.rbegin(), end, [&](const Event& old) {
-    return old.kind == event.kind && old.tenant == event.tenant && old.device == event.device &&
-           old.message == event.message;
+    return old.kind == event.kind && old.tenant == event.tenant && old.user == event.user &&
+           old.device == event.device && old.message == event.message;
   });
   const bool repeated = same != end;
   if (repeated) {

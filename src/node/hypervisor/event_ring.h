@@ -1,8 +1,8 @@
 #pragma once
 // The last things that happened here and why: what `events` and `doctor` show. Bounded; the oldest go first, of the
-// user of whose slices there are most. The same trouble over and over is one entry with a count. So neither a hostile
-// tenant nor one with many short runs can push the others out. Where it is told to keep them, they outlive the
-// hypervisor in two files of bounded size. One thread.
+// user of whose slices there are most. The same trouble of one user over and over is one entry with a count. So neither
+// a hostile tenant nor one with many short runs can push the others out, nor a slice that takes another's name. Where
+// it is told to keep them, they outlive the hypervisor in two files of bounded size. One thread.
 #include <cstdint>
 #include <deque>
 #include <functional>

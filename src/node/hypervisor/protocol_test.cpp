@@ -112,6 +112,22 @@ TEST(EventRing, keeps_what_one_user_should_know_however_often_another_starts_som
   EXPECT_TRUE(holds_both(next)) << "and so do the files";
 }
 
+TEST(EventRing, counts_nobodys_events_for_the_same_as_those_of_another_users_slice_of_that_name) {
+  EventRing ring;
+  std::int64_t user = 1;
+  ring.tell_users_by([&](const std::string&) { return user; });
+  ring.add({.kind = "ended", .tenant = "a", .device = "", .message = "its last process has ended"});
+  user = 2;
+  for (int i = 0; i < 3; ++i)
+    ring.add({.kind = "ended", .tenant = "a", .device = "", .message = "its last process has ended"});
+  const auto events = ring.after(0);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].user, 1);
+  EXPECT_EQ(events[0].count, 1u);
+  EXPECT_EQ(events[1].user, 2);
+  EXPECT_EQ(events[1].count, 3u);
+}
+
 TEST(EventRing, keeps_its_files_small) {
   const system::ScratchDirectory folder;
   EventRing ring;
