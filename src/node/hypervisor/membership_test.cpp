@@ -180,6 +180,35 @@ TEST(Membership, takes_a_namespace_for_a_slices_view_only_where_the_grant_is_mou
   EXPECT_EQ(private_mount_namespace(record, left.pid), 0u) << "others of its threads are not asked";
 }
 
+// On a machine of many processes, where some come and go all the time.
+TEST(ProcessTable, has_time_for_who_came_meanwhile_however_long_the_first_list_took) {
+  const auto sleeper = [] {
+    const pid_t pid = ::fork();
+    while (pid == 0) ::pause();
+    return pid;
+  };
+  const auto end = [](pid_t pid) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  };
+  constexpr std::uint64_t kForNs = 100'000'000;
+  const pid_t leaves = sleeper(), looked_at_before = sleeper();
+  pid_t comes = 0;
+  TenantRecord record;
+  record.mount_namespace = 1;  // nobody's
+  const auto table = ProcessTable::look({&record}, kForNs, [&](const ProcessTable&, const SeenProcess& process) {
+    if (process.pid != looked_at_before || comes != 0) return false;
+    end(leaves);
+    comes = sleeper();
+    ::usleep(kForNs / 1000);
+    return false;
+  });
+  EXPECT_TRUE(table.find(comes));
+  EXPECT_TRUE(table.is_empty(record));
+  end(comes);
+  end(looked_at_before);
+}
+
 TEST(ProcessTable, answers_for_all_slices_by_one_look) {
   const system::ScratchDirectory scratch;
   std::vector<TenantRecord> records(3);

@@ -35,8 +35,8 @@ ProcessTable::ProcessTable(const Slices& slices) {
 }
 
 ProcessTable ProcessTable::look(const Slices& slices, std::uint64_t for_ns, const Found& found) {
-  const std::uint64_t begin_ns = system::monotonic_ns();
   ProcessTable table(slices);
+  std::uint64_t end_ns = 0;
   std::unordered_set<pid_t> seen;
   bool enough = false;
   for (bool first = true; !table.complete_; first = false) {
@@ -45,11 +45,12 @@ ProcessTable ProcessTable::look(const Slices& slices, std::uint64_t for_ns, cons
     const std::vector<pid_t> list = system::all_processes();
     for (const pid_t pid : std::views::reverse(list)) {  // who has just come may have gone soonest
       if (!seen.insert(pid).second) continue;
-      if (!first && looked++ % kBetweenClocks == 0 && system::monotonic_ns() - begin_ns > for_ns) return table;
+      if (!first && looked++ % kBetweenClocks == 0 && system::monotonic_ns() > end_ns) return table;
       complete = table.take(pid, found, enough) && complete;
       if (enough) return table;
     }
     table.complete_ = complete;
+    if (first) end_ns = system::monotonic_ns() + for_ns;
   }
   return table;
 }

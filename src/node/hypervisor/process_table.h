@@ -35,7 +35,7 @@ class ProcessTable {
   using Found = std::function<bool(const ProcessTable&, const SeenProcess&)>;
 
   ProcessTable() = default;  // of nobody, and not for certain
-  // For these slices. The first list is taken as a whole, further ones until so much time has gone.
+  // For these slices. The first list is taken as a whole, however long it takes, and further ones for so much time.
   static ProcessTable look(const Slices& slices, std::uint64_t for_ns, const Found& found = {});
   static ProcessTable look_at(pid_t pid, const Slices& slices);  // and at nobody else
 

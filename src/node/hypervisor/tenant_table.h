@@ -1,6 +1,7 @@
 #pragma once
 // All tenants: made, restored, ended, and found by id, name or process. Owns them, and the watch over their first
 // processes, pages and views; what goes on in their claims is ProcessWatch's. One thread.
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -78,6 +79,8 @@ class TenantTable {
   void guard_view(Tenant& tenant);
   void end_if_over(Tenant& tenant);
   void end(Tenant& tenant);
+  void end_in_turn(Tenant& tenant);
+  void end_next();
   void verify(Tenant& tenant);
   void note_tampering(Tenant& tenant, const std::string& what);
   ShareTenant share_tenant(const Tenant& tenant) const;
@@ -100,6 +103,7 @@ class TenantTable {
   };
   std::unordered_map<pid_t, Owner> owners_;
   std::optional<ProcessTable> restoring_;  // as long as it serves for all of them
+  std::deque<std::string> ending_;         // ids of those whose turn it is to be ended
   EndWatch ends_;
   KillRounds kills_;
   system::Fd notify_;  // eventfd, written by the share loop, which listens to the bells
