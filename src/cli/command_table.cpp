@@ -32,7 +32,8 @@ constexpr std::array kRunOptions{
         "who is let onto the card at once, within the compute that is certain, when it wakes up: `high` and `critical`",
         Offer::kWords, "low medium high critical"},
     Option{"name", '\0', kValue, "NAME", "name of the slice, unique on this machine; made up when left out"},
-    Option{"wait", 'w', kFlag, "", "wait in line until the slice fits, instead of failing"},
+    Option{"wait", 'w', kFlag, "",
+           "wait in line until the slice fits, instead of failing; says what for, and again when that changes"},
     Option{"env", 'e', kRepeated, "NAME=VALUE", "set a variable for the program; `NAME` alone removes it"},
     Option{"detach", 'd', kFlag, "",
            "start the program in the background, keep its output for `tensor-fusion logs`, and print its name"},
@@ -161,10 +162,11 @@ constexpr std::array kCommands{
     Command{"logs", "NAME [OPTION…]", "show the output of a slice started with `run --detach`", "", kLogsOptions,
             kNoExamples, 1, 1, false, Offer::kSlices},
     Command{"events", "[OPTION…]", "list what happened: slices, limits, alarms", "", kEventsOptions, kNoExamples, 0, 0},
-    Command{
-        "doctor", "[PROGRAM]", "say what would stop slices from working here, and what to do",
-        "Ends with 0 when nothing would, else with 1. With PROGRAM it also says whether that program can be limited.",
-        kNoOptions, kNoExamples, 0, 1, false, Offer::kPrograms},
+    Command{"doctor", "[PROGRAM]", "say what would stop slices from working here, and what to do",
+            "Ends with 0 when nothing would, with 1 when something would, and with 2 only where the command line means "
+            "nothing. Inside a slice it says which, and looks only at what the programs of that slice need. With "
+            "PROGRAM it also says whether that program can be limited.",
+            kNoOptions, kNoExamples, 0, 1, false, Offer::kPrograms},
     Command{
         "bench", "[NAME…]", "measure the limiter and the shares on simulated cards",
         "Without NAME it measures `limiter`, `share` and `memory`. Each says what it found and ends with 1 where it "
@@ -172,8 +174,10 @@ constexpr std::array kCommands{
         "none of them needs or uses a real one. What is measured on a real card is `tests/device/run` of the sources.",
         kBenchOptions, kNoExamples, 0, ~0u, false, Offer::kWords, "limiter share memory start hypervisor"},
     Command{"hypervisor", "[OPTION…]", "run the daemon that owns the limits of this machine",
-            "`run` starts one when it is needed; a systemd unit can own it instead.", kHypervisorOptions, kNoExamples,
-            0, 0},
+            "`run` starts one when it is needed; a systemd unit can own it instead. Where there is no GPU yet, or no "
+            "driver, it "
+            "says so once and waits for one; a provider library that cannot be loaded ends it with 19.",
+            kHypervisorOptions, kNoExamples, 0, 0},
     Command{"version", "", "print the version", "", kNoOptions, kNoExamples, 0, 0},
     Command{"completion", "SHELL", "print the completion script for bash, zsh or fish",
             "For bash: `source <(tensor-fusion completion bash)`.", kNoOptions, kNoExamples, 1, 1, false, Offer::kWords,
@@ -190,7 +194,9 @@ constexpr std::array kExitCodes{
     ExitCodeRow{kExitUsage, "the command line, or a value in it, means nothing; nothing was done", false},
     ExitCodeRow{10, "the slice would fit this machine, but not now (`run --wait` waits)", true},
     ExitCodeRow{11, "the request can never be met here: it is larger than the card", true},
-    ExitCodeRow{12, "no slice (or benchmark) of that name, or nothing was kept for it; `hypervisor --stop`: none runs",
+    ExitCodeRow{12,
+                "no slice (or benchmark, or state directory) of that name, or nothing was kept for it; `hypervisor "
+                "--stop`: none runs",
                 true},
     ExitCodeRow{13, "a slice of that name exists already", true},
     ExitCodeRow{14, "another hypervisor already runs on this state directory", true},

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/text.h"
 #include "cli/driver.h"
@@ -45,13 +46,22 @@ void make_simulated_machine_absolute() {
   if (!error) ::setenv(kMachineVariable, absolute.c_str(), 1);
 }
 
-// The slice whose view this process is in; nothing outside of slices, and where one has no view of its own.
-std::optional<std::string> slice_around() {
-  const auto page =
-      system::read_file(fmt::format("{}/{}", contract::kSlicePath, contract::kGrantFile), sizeof(contract::GrantPage));
+// The slice whose pages lie in this folder, by its name.
+std::optional<std::string> slice_at(std::string_view folder) {
+  const auto page = system::read_file(fmt::format("{}/{}", folder, contract::kGrantFile), sizeof(contract::GrantPage));
   if (!page || page->size() < sizeof(contract::GrantPage)) return std::nullopt;
   const char* name = page->data() + offsetof(contract::GrantPage, tenant);
   return std::string(name, ::strnlen(name, sizeof(contract::GrantPage::tenant)));
+}
+
+// The slice whose view this process is in; nothing outside of slices, and where one has no view of its own.
+std::optional<std::string> slice_around() { return slice_at(contract::kSlicePath); }
+
+bool is_stopped(pid_t pid) {
+  const auto stat = system::read_file(fmt::format("/proc/{}/stat", pid), 512);
+  if (!stat) return false;
+  const auto state = stat->rfind(") ");
+  return state != std::string::npos && state + 2 < stat->size() && (*stat)[state + 2] == 'T';
 }
 
 }  // namespace
@@ -98,7 +108,20 @@ view::Style Context::style() const {
 
 base::Result<node::hypervisor::Client> Context::connect_running() const {
   if (auto sound = node::hypervisor::check_state_path(state_); !sound) return std::unexpected(sound.error());
-  return node::hypervisor::Client::connect(state_);
+  auto client = node::hypervisor::Client::connect(state_);
+  const bool watches = invocation_.command != nullptr && invocation_.command->name == "top" && !invocation_.has("once");
+  if (client && !watches) client->when_slow([this](pid_t pid) { say_slow(pid); });
+  return client;
+}
+
+// Nothing of it for programs: they read one document from standard error, and only where something failed.
+void Context::say_slow(pid_t hypervisor) const {
+  if (json() || std::exchange(said_slow_, true)) return;
+  const std::string who = hypervisor > 0 ? fmt::format(" (pid {})", hypervisor) : "";
+  const std::string why = hypervisor > 0 && is_stopped(hypervisor)
+                              ? fmt::format("is stopped; `kill -CONT {}` lets it go on", hypervisor)
+                              : "has not answered for a second";
+  std::fprintf(stderr, "tensor-fusion: waiting for the hypervisor%s, which %s\n", who.c_str(), why.c_str());
 }
 
 // Slices run on when their hypervisor is killed or stopped; only another one can say which, and reach them.
@@ -106,8 +129,35 @@ base::Result<node::hypervisor::Client> Context::connect() const {
   auto client = connect_running();
   if (client || client.error().code != base::ErrorCode::kUnavailable) return client;
   if (auto outside = check_outside(); !outside) return std::unexpected(outside.error());
+  if (auto there = check_state(); !there) return std::unexpected(there.error());
   const bool ours = ::access(state_.c_str(), W_OK) == 0;
-  return ours && holds_slices(state_) ? ensure_running() : std::move(client);
+  if (!ours && left_slices()) {
+    return base::fail(base::ErrorCode::kPermission,
+                      fmt::format("no hypervisor runs on {}; its slices go on with their last limits, and only the "
+                                  "directory's owner can start another: any command does, such as `tensor-fusion ps`",
+                                  state_));
+  }
+  if (!ours || !holds_slices(state_)) return client;
+  auto another = ensure_running();
+  if (another && !json())
+    std::fprintf(stderr, "tensor-fusion: the hypervisor was gone, and its slices went on; another was started\n");
+  return another;
+}
+
+base::Result<void> Context::check_state() const {
+  if (!invocation_.value("state") || system::exists(state_)) return {};
+  return base::fail(base::ErrorCode::kNotFound,
+                    fmt::format("there is no state directory {}, and so no hypervisor; name the one that a hypervisor "
+                                "was started with, or leave out --state",
+                                state_));
+}
+
+bool Context::left_slices() const { return !system::list_directory(state_ + "/tenants").empty(); }
+
+std::optional<std::string> Context::slice() const {
+  if (auto name = slice_around()) return name;
+  const auto folder = environment(contract::kSliceVariable);
+  return folder ? slice_at(*folder) : std::nullopt;
 }
 
 base::Result<node::hypervisor::Client> Context::ensure_running() const {

@@ -28,6 +28,9 @@ class Context {
 
   bool may_start_one() const;                // the state directory is not somebody else's
   base::Result<void> check_outside() const;  // of slices, from whose view no hypervisor is to be seen
+  base::Result<void> check_state() const;    // a state directory that was named is there
+  bool left_slices() const;                  // slices on it go on without a hypervisor; whose is not asked
+  std::optional<std::string> slice() const;  // the name of the one this process is in
 
   void print(std::string_view text) const;             // to stdout; ends the process quietly when nobody reads it
   void print_json(const base::Json& value) const;      // one pretty document
@@ -36,10 +39,12 @@ class Context {
 
  private:
   base::Result<void> start_one() const;
+  void say_slow(pid_t hypervisor) const;  // once
 
   Invocation invocation_;
   std::string program_folder_;
   std::string state_;
+  mutable bool said_slow_ = false;
 };
 
 // One failure on standard error, for people or for programs; the status.

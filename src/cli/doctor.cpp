@@ -259,13 +259,18 @@ Finding examine_mig() {
   return note("MIG", fmt::format("{} GPU instances", instances), "give a slice one of them with --gpu MIG-…");
 }
 
-Finding examine_nesting() {
-  if (system::exists(fmt::format("{}/{}", contract::kSlicePath, contract::kGrantFile)) ||
-      environment(contract::kSliceVariable)) {
-    return bad("slice", "this shell itself runs in a slice",
-               "run programs directly here, or leave the slice to start another");
-  }
-  return good("slice", "not inside one");
+// Inside a slice only what its programs need can be judged: the rest is out of sight here, or what the slice made of
+// it.
+std::vector<Finding> examine_inside(const Context& context, const std::string& slice) {
+  std::vector<Finding> findings;
+  findings.push_back(note("slice",
+                          fmt::format("this is inside the slice `{}`; only what its programs need is looked at", slice),
+                          "start programs directly here; ask `tensor-fusion doctor` outside of it about all else"));
+  findings.push_back(examine_library("driver", "libcuda.so.1", driver_advice(context)));
+  findings.push_back(examine_management(context));
+  findings.push_back(examine_limiter(context));
+  findings.push_back(examine_shared_memory());
+  return findings;
 }
 
 Finding examine_program(const Context& context, const std::string& name) {
@@ -284,6 +289,11 @@ Finding examine_program(const Context& context, const std::string& name) {
 
 std::vector<Finding> examine(const Context& context) {
   std::vector<Finding> findings;
+  if (const auto slice = context.slice()) {
+    findings = examine_inside(context, *slice);
+    for (const std::string& name : context.invocation().arguments) findings.push_back(examine_program(context, name));
+    return findings;
+  }
   findings.push_back(examine_library("driver", "libcuda.so.1", driver_advice(context)));
   findings.push_back(examine_management(context));
   findings.push_back(examine_device_files());
@@ -294,7 +304,7 @@ std::vector<Finding> examine(const Context& context) {
   findings.push_back(examine_state(context));
   findings.push_back(examine_mps());
   findings.push_back(examine_mig());
-  findings.push_back(examine_nesting());
+  findings.push_back(good("slice", "not inside one"));
   examine_hypervisor(context, findings);
   for (const std::string& name : context.invocation().arguments) findings.push_back(examine_program(context, name));
   return findings;
@@ -305,7 +315,7 @@ int doctor(const Context& context) {
   if (context.json()) {
     context.print_json(view::to_json(findings));
   } else {
-    context.print(view::to_text(findings, context.style()));
+    context.print(view::to_text(findings, context.style(), context.slice() ? "a program of this slice" : "a slice"));
   }
   return view::any_bad(findings) ? kExitProblem : kExitOk;
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <expected>
+
 #include "base/version.h"
 #include "cli/driver.h"
 #include "cli/request.h"
@@ -12,6 +15,7 @@ namespace tensor_fusion::cli {
 namespace {
 
 constexpr std::uint64_t kIdleExitMs = 60'000;
+constexpr int kFirstLookMs = 2000;  // who asks meanwhile waits as long
 
 int stop_running(const Context& context) {
   auto client = context.connect_running();
@@ -52,8 +56,15 @@ int run_hypervisor(const Context& context) {
           exit_code_of(base::ErrorCode::kNoDevice),
           fmt::format("{}; name another with --accelerator-lib, or leave it out for NVIDIA's GPUs", sound.error()));
   }
+  const bool looks = options.accelerator_library.empty() && options.idle_exit_ms == 0;  // else `run` has looked
   auto hypervisor = node::hypervisor::Hypervisor::make(std::move(options));
   if (!hypervisor) return context.fail(hypervisor.error());
+  if (const auto driver = looks ? check_driver(kFirstLookMs) : std::expected<void, std::string>(); !driver) {
+    std::fprintf(stderr,
+                 "tensor-fusion: there is no GPU to share yet: %s; this waits for one and looks again every few "
+                 "seconds, and `tensor-fusion doctor` says how to get one\n",
+                 driver.error().c_str());
+  }
   if (auto ended = (*hypervisor)->run(); !ended) return context.fail(ended.error());
   return kExitOk;
 }

@@ -59,6 +59,14 @@ void notice(std::string_view text) {
   std::fprintf(stderr, "tensor-fusion: %.*s\n", static_cast<int>(text.size()), text.data());
 }
 
+// Lines that may hold what others chose: names of their slices.
+std::string lines_of(std::string_view text) {
+  std::string lines;
+  for (const std::string_view line : base::split(text, '\n'))
+    lines += (lines.empty() ? "" : "\n") + base::printable(line);
+  return lines;
+}
+
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
@@ -111,6 +119,10 @@ class Run {
     auto request = run_request_of(invocation_);
     if (!request) return stop(request.error());
     request_ = std::move(*request);
+    if (invocation_.has("wait")) {
+      request_.wait_ms = kWaitForeverMs;
+      request_.tells = true;
+    }
     request_.token = fmt::format("{}-{}", ::getpid(), system::monotonic_ns());
     for (const std::string& entry : invocation_.values("env")) {
       if (entry.front() == '=') return stop(kExitUsage, fmt::format("--env needs NAME=VALUE or NAME, not `{}`", entry));
@@ -200,14 +212,8 @@ class Run {
     patience_.reached(system::monotonic_ns());
     const bool promised = !slice_.id.empty();  // by one that has gone: the next finds it among its records
     if (!promised) {
-      auto reply = client_->run(request_);
-      if (!reply && reply.error().code == ErrorCode::kNoCapacity && invocation_.has("wait")) {
-        const std::string_view why = reply.error().message;
-        notice(fmt::format("waiting in line: {}",
-                           base::printable(why.substr(0, std::min(why.find(';'), why.find('\n'))))));
-        request_.wait_ms = kWaitForeverMs;
-        reply = client_->run(request_);
-      }
+      auto reply = client_->run(
+          request_, [](const std::string& why) { notice(fmt::format("waiting in line: {}", lines_of(why))); });
       if (!reply) return gone_or(reply.error());
       slice_ = std::move(*reply);
     }

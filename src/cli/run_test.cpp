@@ -84,9 +84,17 @@ class FakeHypervisor {
       if (accepted < 0) continue;
       system::LineConnection connection{system::Fd(accepted)};
       while (auto line = connection.receive(5000)) {
+        if ((*Json::parse(*line))["op"].as_string() == "run") say_what_for(connection);
         if (!connection.send(answer(*Json::parse(*line)).dump(), 5000)) break;
       }
     }
+  }
+  // What the file holds, the last line of it by itself.
+  void say_what_for(system::LineConnection& connection) const {
+    const auto text = system::read_file((state_ / "waiting").string());
+    if (!text) return;
+    for (const std::string& why : {text->substr(0, text->rfind('\n')), text->substr(text->rfind('\n') + 1)})
+      static_cast<void>(connection.send(Json::object({{"ok", true}, {"waiting", why}}).dump(), 5000));
   }
   Json answer(const Json& request) const {
     const std::string op = request["op"].as_string();
@@ -285,13 +293,17 @@ TEST_F(RunTest, starts_nothing_when_the_hypervisor_refuses) {
   }
 }
 
-TEST_F(RunTest, waits_in_line_when_asked) {
-  hypervisor_->refuse_next("no_capacity");
+TEST_F(RunTest, waits_in_line_when_asked_and_says_what_for_each_time_that_changes) {
+  std::ofstream(folder_ / "state/waiting") << "1 device asked\n  GPU 0: held by a\nGPU 0: held by b\x1b[2J";
   const Ended ended = run({"--wait", "--", "echo", "started"});
   EXPECT_EQ(ended.output, "started\n");
+  EXPECT_EQ(ended.errors.substr(0, ended.errors.find("tensor-fusion: limits")),
+            "tensor-fusion: waiting in line: 1 device asked\n  GPU 0: held by a\n"
+            "tensor-fusion: waiting in line: GPU 0: held by b?[2J\n");
   const auto asked = hypervisor_->asked();
-  EXPECT_EQ(asked[0]["wait_ms"].as_uint(), 0u);
-  EXPECT_GT(asked[1]["wait_ms"].as_uint(), 1u);
+  EXPECT_GT(asked[0]["wait_ms"].as_uint(), 1u);
+  EXPECT_TRUE(asked[0]["tells"].as_bool());
+  EXPECT_EQ(hypervisor_->asked("run"), 1u);
 }
 
 TEST_F(RunTest, stands_in_line_with_the_next_hypervisor_however_long_it_stood_with_the_ones_before) {

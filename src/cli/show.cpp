@@ -109,7 +109,9 @@ base::Result<std::string> find_log(const Context& context, const std::string& na
   if (!client && client.error().code != ErrorCode::kUnavailable) return std::unexpected(client.error());
   if (!client) {
     if (const auto kept = hypervisor::kept_log(context.state(), name, ::geteuid())) return *kept;
-    return std::unexpected(unknown_slice(name, {}));
+    return base::fail(
+        ErrorCode::kNotFound,
+        fmt::format("there is no output of a slice `{}`: no hypervisor runs here ({})", name, context.state()));
   }
   auto reply = client->logs(name);
   if (reply) return (*reply)["path"].as_string();
@@ -141,6 +143,7 @@ int follow(const Context& context, const std::string& name, int file,
 int show_slices(const Context& context) {
   auto list = read_slices(context);
   if (!list) return context.fail(list.error());
+  const bool runs = !list->slices.empty() || !list->strangers.empty() || context.connect_running();
   const auto& names = context.invocation().arguments;
   if (!names.empty()) {
     view::SliceList chosen;
@@ -156,6 +159,9 @@ int show_slices(const Context& context) {
     context.print_json(view::to_json(*list));
   } else if (context.invocation().has("names")) {
     for (const view::Slice& slice : list->slices) context.print(slice.name + "\n");
+  } else if (!runs) {
+    context.print(fmt::format("no slices, and no hypervisor runs on {}; `tensor-fusion run -- PROGRAM` starts both\n",
+                              base::printable(context.state())));
   } else {
     context.print(view::to_table(*list, system::wall_ms(), context.style()));
   }

@@ -48,7 +48,7 @@ Json to_json(const std::vector<Finding>& findings) {
   return Json::object({{"ok", !any_bad(findings)}, {"findings", rows}});
 }
 
-std::string to_text(const std::vector<Finding>& findings, const Style& style) {
+std::string to_text(const std::vector<Finding>& findings, const Style& style, std::string_view stopped) {
   std::size_t width = 0;
   for (const Finding& finding : findings) width = std::max(width, finding.name.size());
   std::string out;
@@ -61,8 +61,8 @@ std::string to_text(const std::vector<Finding>& findings, const Style& style) {
   }
   const auto bad =
       std::ranges::count_if(findings, [](const Finding& finding) { return finding.verdict == Verdict::kBad; });
-  out += bad == 0 ? "nothing here would stop a slice\n"
-                  : fmt::format("{} {} would stop a slice here\n", bad, bad == 1 ? "thing" : "things");
+  out += bad == 0 ? fmt::format("nothing here would stop {}\n", stopped)
+                  : fmt::format("{} {} would stop {} here\n", bad, bad == 1 ? "thing" : "things", stopped);
   return out;
 }
 

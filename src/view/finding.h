@@ -1,6 +1,7 @@
 #pragma once
 // What `doctor` found: one line a finding, with advice under those that need it. Pure.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -19,6 +20,7 @@ struct Finding {
 
 bool any_bad(const std::vector<Finding>& findings);
 base::Json to_json(const std::vector<Finding>& findings);
-std::string to_text(const std::vector<Finding>& findings, const Style& style);
+// `stopped`: what would be, by what is bad.
+std::string to_text(const std::vector<Finding>& findings, const Style& style, std::string_view stopped = "a slice");
 
 }  // namespace tensor_fusion::view

@@ -328,7 +328,7 @@ def test_a_state_directory_that_is_nearly_full(machine, folder):
     try:
         state = ("--state", small / "state")
         tenant = machine.start(*machine.program(*state, "run", "--name", "night", "--vram", "1Gi", "--compute", "20%", "--", "cat"))
-        until("the slice runs", lambda: [s["name"] for s in machine.shown(*state, "ps")["slices"]] == ["night"])
+        until("the slice runs", lambda: (small / "state").exists() and [s["name"] for s in machine.shown(*state, "ps")["slices"]] == ["night"])
         for words in (["run", "--", "/bin/echo", "started"], ["run", "-d", "--", "/bin/echo", "started"]):
             output, error = machine.cli(*state, *words, code=116)
             assert output == "" and "free some space" in error

@@ -37,6 +37,7 @@ using base::Json;
   ::_exit(127);
 }
 
+constexpr std::uint64_t kSlowMs = 1000;
 constexpr std::uint64_t kDevicesMs = 40'000;  // a driver may take its time when it is first opened
 constexpr std::string_view kOurName = "tensor-fusion: ";
 constexpr std::string_view kEventMark = "Z tensor-fusion hypervisor: ";  // after the time
@@ -142,10 +143,18 @@ base::Result<Client> Client::ensure_running(const EnsureOptions& options) {
                                                  std::to_string(options.timeout_ms / 1000) + " s; see " + log);
 }
 
+base::Result<std::string> Client::receive(std::uint64_t timeout_ms) {
+  if (!when_slow_ || timeout_ms <= kSlowMs) return connection_.receive(timeout_ms);
+  auto line = connection_.receive(kSlowMs);
+  if (line || line.error().message != system::kNoAnswerInTime) return line;
+  when_slow_(pid_);
+  return connection_.receive(timeout_ms - kSlowMs);
+}
+
 base::Result<Json> Client::call(const Json& request, std::uint64_t timeout_ms) {
   const auto sent = connection_.send(request.dump(), timeout_ms);
   // One that lets nobody else in says why before it closes.
-  auto line = connection_.receive(sent ? timeout_ms : 0);
+  auto line = receive(sent ? timeout_ms : 0);
   if (!line) return std::unexpected(said(sent ? line.error() : sent.error()));
   auto reply = Json::parse(*line);
   if (!reply) return base::fail(ErrorCode::kProtocol, "the hypervisor's answer is " + reply.error().message);
@@ -167,8 +176,16 @@ base::Result<Json> Client::call_patiently(const Json& request, std::uint64_t tim
   return call(request, timeout_ms);
 }
 
-base::Result<RunReply> Client::run(const RunRequest& request) {
+base::Result<RunReply> Client::run(const RunRequest& request, const std::function<void(const std::string&)>& waits) {
   auto reply = call_patiently(to_json(request), request.wait_ms + kDevicesMs);
+  for (when_slow_ = {}; reply && !(*reply)["waiting"].is_null();) {  // it has answered, and there is no haste any more
+    if (waits) waits((*reply)["waiting"].as_string());
+    auto line = connection_.receive(request.wait_ms + kDevicesMs);
+    if (!line) return std::unexpected(said(line.error()));
+    reply = Json::parse(*line);
+    if (!reply) return base::fail(ErrorCode::kProtocol, "the hypervisor's answer is " + reply.error().message);
+    if (!(*reply)["ok"].as_bool()) return std::unexpected(error_from(*reply));
+  }
   if (!reply) return std::unexpected(reply.error());
   return run_reply_from(*reply);
 }

@@ -43,7 +43,8 @@ class Client {
   // there is none. A second one racing for the same state is no error.
   static base::Result<Client> ensure_running(const EnsureOptions& options);
 
-  base::Result<RunReply> run(const RunRequest& request);       // waits as long as request.wait_ms and an answer
+  // Waits as long as request.wait_ms and an answer; `waits` is told for what, each time that changes.
+  base::Result<RunReply> run(const RunRequest& request, const std::function<void(const std::string&)>& waits = {});
   base::Result<void> started(const std::string& id, int pid);  // pid of the child on the host, before or after exec
   base::Result<base::Json> list();
   base::Result<base::Json> devices();
@@ -60,14 +61,18 @@ class Client {
   base::Result<void> stream(const base::Json& request, const std::function<bool(const base::Json&)>& each);
   base::Result<base::Json> call(const base::Json& request, std::uint64_t timeout_ms = 10'000);
   pid_t pid() const { return pid_; }  // the hypervisor's; 0 = not to be seen from here
+  // Called with its pid when an answer takes more than a second: people should not wait in silence.
+  void when_slow(std::function<void(pid_t)> tell) { when_slow_ = std::move(tell); }
 
  private:
   static base::Result<Client> connect_and_greet(const std::string& state);
   Client(system::LineConnection connection, pid_t pid) : connection_(std::move(connection)), pid_(pid) {}
   base::Result<base::Json> call_patiently(const base::Json& request, std::uint64_t timeout_ms);
   base::Error said(base::Error error) const;  // of one that does not answer: which, and what to do
+  base::Result<std::string> receive(std::uint64_t timeout_ms);
   system::LineConnection connection_;
   pid_t pid_ = 0;
+  std::function<void(pid_t)> when_slow_;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -102,7 +102,9 @@ struct Hypervisor::State {
       return tenant ? static_cast<std::int64_t>(tenant->record.user) : Event::kNobody;
     });
     events.listen([this](const Event& event) {
-      if (options.log_events) write_event(event);
+      const bool again = event.kind == "provider" && event.message == last_provider_line;
+      if (event.kind == "provider") last_provider_line = event.message;
+      if (options.log_events && !again) write_event(event);  // tried again and again, it would fill the log
       desk.on_event(event);
     });
   }
@@ -314,6 +316,7 @@ struct Hypervisor::State {
   std::optional<system::FileIdentity> socket;
   Idleness idleness;
   std::uint64_t measured_ns = 0;
+  std::string last_provider_line;
   std::uint64_t pruned_ns = 0;
   std::set<std::string> over_limit;  // ids of slices that were far above their memory limit at the last look
   bool events_supported = true;

@@ -101,6 +101,7 @@ Json to_json(const RunRequest& request) {
   if (!request.gpu.empty()) json.set("gpu", request.gpu);
   if (!request.qos.empty()) json.set("qos", request.qos);
   if (request.wait_ms > 0) json.set("wait_ms", request.wait_ms);
+  if (request.tells) json.set("tells", true);
   if (request.detach) json.set("detach", true);
   if (request.allow_unlimited) json.set("allow_unlimited", true);
   if (!request.token.empty()) json.set("token", request.token);
@@ -118,6 +119,7 @@ base::Result<RunRequest> run_request_from(const Json& json) {
   request.gpu = json["gpu"].is_number() ? std::to_string(json["gpu"].as_int()) : json["gpu"].as_string();
   request.qos = json["qos"].as_string();
   request.wait_ms = json["wait_ms"].as_uint();
+  request.tells = json["tells"].as_bool();
   request.detach = json["detach"].as_bool();
   request.allow_unlimited = json["allow_unlimited"].as_bool();
   request.token = json["token"].as_string();

@@ -34,6 +34,7 @@ struct RunRequest {
   std::string gpu;               // index, UUID or the beginning of one; comma-separated for several
   std::string qos;               // low, medium (default), high, critical
   std::uint64_t wait_ms = 0;     // how long to queue when nothing fits now
+  bool tells = false;            // while it waits it is to be told for what: lines with `waiting` before the answer
   bool detach = false;           // its output is to be kept
   bool allow_unlimited = false;  // processes of it that no limiter watches go on
   std::string token;             // the same whenever one run asks again, because its hypervisor ended without an answer

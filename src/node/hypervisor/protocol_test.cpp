@@ -23,6 +23,7 @@ TEST(Protocol, carries_requests_without_loss) {
   request.gpu = "0,2";
   request.qos = "high";
   request.wait_ms = 5;
+  request.tells = true;
   const auto back = run_request_from(base::Json::parse(to_json(request).dump()).value());
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->vram, request.vram);

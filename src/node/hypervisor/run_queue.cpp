@@ -101,7 +101,7 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
                 })))
     return refuse(connection, {ErrorCode::kUsage, "this connection has asked for a slice that has not started yet"});
   request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
-  Waiting waiting{connection, peer, *std::move(request), 0, 0};
+  Waiting waiting{connection, peer, *std::move(request), 0, 0, {}};
   const bool known = parts_.devices.known();
   if (try_run(waiting, waiting.request.wait_ms == 0 && known)) return;
   const std::uint64_t wait_ns = std::max(waiting.request.wait_ms * 1'000'000, known ? 0 : kInventoryNs);
@@ -137,6 +137,12 @@ bool RunQueue::has_all(const system::Peer& peer) const {
   return static_cast<std::size_t>(of_user) >= parts_.slices_per_user;
 }
 
+void RunQueue::tell(Waiting& waiting, std::string why) {
+  if (!waiting.request.tells || why == waiting.told) return;
+  parts_.send(waiting.connection, Json::object({{"ok", true}, {"waiting", why}}));
+  waiting.told = std::move(why);
+}
+
 bool RunQueue::try_run(Waiting& waiting, bool last) {
   if (!parts_.devices.known() || parts_.devices.all().empty()) {
     const bool failed = has_looked(parts_.devices, parts_.provider) || last;
@@ -164,13 +170,21 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
                                           " slices, as many as one user may have here (`tensor-fusion hypervisor "
                                           "--slices-per-user`); end one of them" +
                                           (waiting.request.wait_ms == 0 ? ", or --wait until one has ended" : "")});
+    else
+      tell(waiting, "you have " + std::to_string(parts_.slices_per_user) +
+                        " slices, as many as one user may have here; one of them must end");
     return last;
   }
   if (placement) {
     give(waiting, *placement);
     return true;
   }
-  if (!last && !placement.error().never) return false;
+  if (!last && !placement.error().never) {
+    std::string why = placement.error().message;
+    for (const std::string& reason : placement.error().reasons) why += "\n  " + reason;
+    tell(waiting, std::move(why));
+    return false;
+  }
   base::Error error = error_for(placement.error());
   if (error.code == ErrorCode::kNoDevice)
     error.message += "; `tensor-fusion doctor` says what is wrong";

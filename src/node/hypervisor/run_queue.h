@@ -54,7 +54,9 @@ class RunQueue {
     RunRequest request;
     std::uint64_t deadline_ns;
     system::Loop::TimerId timer = 0;
+    std::string told;  // what it waits for, as it was told last
   };
+  void tell(Waiting& waiting, std::string why);
   bool try_run(Waiting& waiting, bool last);  // true: answered
   bool has_all(const system::Peer& peer) const;
   void give(const Waiting& waiting, const pool::Placement& placement);

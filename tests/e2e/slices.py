@@ -1,0 +1,31 @@
+"""Slices of a machine as its tests see and make them."""
+import subprocess
+
+import pytest
+
+from conftest import until
+
+
+def slices(machine):
+    return machine.shown("ps")["slices"]
+
+
+def sleeper(machine, *options, program=("sleep", "60")):
+    """A program in a slice that does not touch the GPU."""
+    def running():  # one that is only placed goes with its hypervisor
+        return sum(s["state"] == "running" for s in slices(machine))
+    known = running()
+    process = machine.start(*machine.program("run", *options, "--", *program))
+    until("the slice runs", lambda: running() > known or process.child.poll() is not None)
+    assert process.child.poll() is None
+    return process
+
+
+def another_user(machine, folder):
+    """What runs a command as another user beside a hypervisor of ours."""
+    folder.chmod(0o755)
+    machine.hypervisor()
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
+        pytest.skip("another user cannot reach the build folder")
+    return as_nobody
