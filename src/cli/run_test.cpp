@@ -21,6 +21,7 @@
 
 #include "base/text.h"
 #include "cli/limiter_library.h"
+#include "cli/program_environment.h"
 #include "cli/slice_view.h"
 #include "contract/limiter_mark.h"
 #include "system/clock.h"

@@ -12,6 +12,8 @@ namespace {
 
 using base::Json;
 
+constexpr std::size_t kWidestName = 16;
+
 struct VerdictText {
   std::string_view word;
   std::string_view escape;
@@ -50,7 +52,8 @@ Json to_json(const std::vector<Finding>& findings) {
 
 std::string to_text(const std::vector<Finding>& findings, const Style& style, std::string_view stopped) {
   std::size_t width = 0;
-  for (const Finding& finding : findings) width = std::max(width, finding.name.size());
+  for (const Finding& finding : findings)  // a program's long path is not worth a column as wide
+    if (finding.name.size() <= kWidestName) width = std::max(width, finding.name.size());
   std::string out;
   for (const Finding& finding : findings) {
     const auto [word, escape] = text_of(finding.verdict);

@@ -124,6 +124,12 @@ TEST(Events, say_how_often_and_since_when) {
   EXPECT_EQ(to_json(events)["events"].at(0)["count"].as_uint(), 3u);
 }
 
+TEST(Findings, are_not_moved_aside_by_a_long_path) {
+  const std::string path = "/home/somebody/with/a/long/path/to/program";
+  const std::string text = to_text({{"driver", Verdict::kGood, "loads", ""}, {path, Verdict::kGood, "can be", ""}}, {});
+  EXPECT_EQ(text, "ok    driver  loads\nok    " + path + "  can be\nnothing here would stop a slice\n");
+}
+
 TEST(Findings, put_advice_below_what_needs_it_and_count_what_stops) {
   const std::vector<Finding> findings{{"driver", Verdict::kBad, "missing", "install it"},
                                       {"MPS", Verdict::kGood, "no server", ""}};
