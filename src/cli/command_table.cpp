@@ -230,6 +230,7 @@ constexpr std::array kVariables{
              "set by `run` to the cards of the slice, whatever it was; inside a slice it chooses among them"},
     Variable{"TENSOR_FUSION_SLICE", "set by `run` where it cannot make a mount namespace: the slice's directory"},
     Variable{"NO_COLOR", "no colours, when set to anything"},
+    Variable{"COLUMNS", "how wide a table may be where the output is no terminal (as wide as it needs unless said)"},
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -99,7 +100,11 @@ Context::Context(Invocation invocation, std::string program) : invocation_(std::
 
 view::Style Context::style() const {
   view::Style style;
-  if (::isatty(STDOUT_FILENO) == 0) return style;
+  if (::isatty(STDOUT_FILENO) == 0) {  // whole lines, unless whoever reads them says how much fits
+    if (const auto columns = environment("COLUMNS"))
+      std::from_chars(columns->data(), columns->data() + columns->size(), style.width);
+    return style;
+  }
   style.colours = !environment("NO_COLOR") && environment("TERM").value_or("dumb") != "dumb";
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) style.width = size.ws_col;

@@ -91,10 +91,10 @@ std::string to_table(const std::vector<Device>& devices, const Style& style) {
                {"REQUESTED", Align::kRight},
                {"LIMITS", Align::kRight},
                {"BUSY", Align::kRight},
-               {"TEMP", Align::kRight},
-               {"POWER", Align::kRight},
+               {"TEMP", Align::kRight, 2},
+               {"POWER", Align::kRight, 3},
                {"HEALTH"},
-               {"UUID"},
+               {"UUID", Align::kLeft, 4},
                {"SLICES"}});
   std::string below;  // all of what a word in the table stands for
   for (const Device& device : devices) {

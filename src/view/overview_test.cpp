@@ -125,7 +125,7 @@ TEST(Events, say_how_often_and_since_when) {
 }
 
 TEST(Findings, are_not_moved_aside_by_a_long_path) {
-  const std::string path = "/home/somebody/with/a/long/path/to/program";
+  const std::string path = "/opt/somewhere/with/a/long/path/to/program";
   const std::string text = to_text({{"driver", Verdict::kGood, "loads", ""}, {path, Verdict::kGood, "can be", ""}}, {});
   EXPECT_EQ(text, "ok    driver  loads\nok    " + path + "  can be\nnothing here would stop a slice\n");
 }

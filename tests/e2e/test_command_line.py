@@ -28,6 +28,13 @@ def test_every_command_that_shows_something_prints_json(machine):
     assert json.loads(error)["error"]["exit_code"] == 12
 
 
+def test_tables_for_no_terminal_are_as_wide_as_is_said(machine):
+    machine.hypervisor()
+    def widest(**environment):
+        return max(map(len, machine.cli("devices", environment=environment)[0].splitlines()))
+    assert widest() > 100 and widest(COLUMNS="100") <= 100 and widest(COLUMNS="wide") > 100
+
+
 def test_a_new_limit_keeps_what_the_slice_is_certain_of(machine):
     machine.hypervisor()
     sleeper(machine, "--vram", "1Gi", "--compute-request", "20%", "--compute", "60%", "--name", "night")
