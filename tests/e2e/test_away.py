@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from conftest import until
-from slices import sleeper, slices
+from slices import another_user, sleeper, slices
 
 
 def test_ps_without_a_hypervisor_is_an_empty_list(machine):
@@ -86,3 +86,14 @@ def test_a_hypervisor_that_does_not_answer_is_named_and_no_command_waits_long(ma
             child.kill()
     hypervisor.kill()
     assert [s["name"] for s in slices(machine)] == ["night"], "slices go on"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_is_told_that_slices_go_on_while_the_machines_hypervisor_is_gone(machine, folder):
+    as_nobody = another_user(machine, folder)
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    os.kill(int((machine.state / "hypervisor.lock").read_text()), signal.SIGKILL)
+    until("it is gone", lambda: not machine.answers())
+    done = subprocess.run([*as_nobody, *machine.program("ps")], env=machine.environment, capture_output=True, text=True)
+    assert done.returncode == 15 and done.stdout == "", done.stdout + done.stderr
+    assert f"no hypervisor runs on {machine.state}; its slices go on" in done.stderr, done.stderr
