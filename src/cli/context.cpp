@@ -145,7 +145,9 @@ base::Result<node::hypervisor::Client> Context::connect() const {
   if (!ours || !holds_slices(state_)) return client;
   auto another = ensure_running();
   if (another && !json())
-    std::fprintf(stderr, "tensor-fusion: the hypervisor was gone, and its slices went on; another was started\n");
+    std::fprintf(
+        stderr,
+        "tensor-fusion: the hypervisor was gone; another was started, and has taken over the slices that still run\n");
   return another;
 }
 

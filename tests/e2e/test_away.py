@@ -26,7 +26,7 @@ def test_a_killed_hypervisor_is_said_to_have_been_replaced_while_slices_went_on(
     sleeper(machine, "--vram", "1Gi", "--name", "night")
     hypervisor.kill()
     output, error = machine.cli("ps")
-    assert "night" in output and error == "tensor-fusion: the hypervisor was gone, and its slices went on; another was started\n"
+    assert "night" in output and error == "tensor-fusion: the hypervisor was gone; another was started, and has taken over the slices that still run\n"
     assert machine.cli("ps")[1] == ""
 
 
