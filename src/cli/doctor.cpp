@@ -72,7 +72,7 @@ Finding examine_management(const Context& context) {
   const auto started = check_driver();
   if (!started) {
     return bad("NVML", started.error(),
-               started.error().starts_with("TENSOR_FUSION_SIM_FAULT") ? "correct TENSOR_FUSION_SIM_FAULT, or unset it"
+               started.error().find("fault rule '") != std::string::npos ? "correct the rule, or take it out"
                : environment("TENSOR_FUSION_SIM") && started.error().find("TENSOR_FUSION_SIM") != std::string::npos
                    ? "correct the simulated machine's TENSOR_FUSION_SIM, or unset it for the real GPU"
                    : driver_advice(context));

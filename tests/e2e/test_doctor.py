@@ -46,3 +46,9 @@ def test_doctor_inside_a_slice_says_which_and_judges_only_what_can_be_judged_the
         assert "  driver " in output and "  limiter " in output
         for outside in ("  state ", "  hypervisor ", "  namespaces ", "  device files "):
             assert outside not in output, output
+
+
+def test_doctor_says_of_a_wrong_fault_rule_to_correct_it(machine):
+    output, _ = machine.cli("doctor", code=1, environment={"TENSOR_FUSION_SIM_FAULT": "oom@cuMemAlocc:3"})
+    assert "did you mean cuMemAlloc?" in output and "-> correct the rule, or take it out" in output
+    machine.cli("devices", code=19, environment={"TENSOR_FUSION_SIM_FAULT": "oom@cuMemAlocc:3"})
