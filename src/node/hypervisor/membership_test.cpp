@@ -184,7 +184,8 @@ TEST(Membership, takes_a_namespace_for_a_slices_view_only_where_the_grant_is_mou
 TEST(ProcessTable, has_time_for_who_came_meanwhile_however_long_the_first_list_took) {
   const auto sleeper = [] {
     const pid_t pid = ::fork();
-    while (pid == 0) ::pause();
+    if (pid == 0)
+      for (;;) ::pause();
     return pid;
   };
   const auto end = [](pid_t pid) {
