@@ -42,7 +42,8 @@ struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> measured_ns;      // device time between markers, ever
   std::atomic<std::uint64_t> open_since_ns;    // no marker still to come starts before this; 0 = none is to come
   std::atomic<std::uint64_t> guessed_bytes;    // of ledger_bytes: for contexts whose cost is yet to be seen
-  std::byte reserved[128];
+  std::atomic<std::uint64_t> unmeasured;       // launches let through while a stream of the process was in capture
+  std::byte reserved[120];
   Marker markers[kMarkers];
 };
 static_assert(sizeof(ClaimProcessDevice) == 1024 && offsetof(ClaimProcessDevice, guessed_bytes) == 112 &&
@@ -53,7 +54,7 @@ static_assert(sizeof(ClaimProcessDevice) == 1024 && offsetof(ClaimProcessDevice,
 inline void begin_counting(ClaimProcessDevice& device) {
   for (auto* word : {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches,
                      &device.held_launches, &device.held_ns, &device.wanted_since_ns, &device.progress_ns,
-                     &device.marker_count, &device.guessed_bytes, &device.open_since_ns})
+                     &device.marker_count, &device.guessed_bytes, &device.open_since_ns, &device.unmeasured})
     if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);
   for (auto* word : {&device.blocked, &device.contexts, &device.streams})
     if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);

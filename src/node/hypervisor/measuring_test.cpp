@@ -43,6 +43,23 @@ TEST(Hypervisor, measures_at_once_again_when_somebody_comes_after_an_idle_while)
       << "nobody asked: the period did";
 }
 
+TEST(Hypervisor, shows_by_the_drivers_word_what_a_slice_uses_while_it_measures_nothing) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess process(slice.reply.slice_directory, 0);
+  ASSERT_TRUE(slice.start(process.pid()));
+  daemon.world("process " + std::to_string(process.pid()) + " GPU-0000 " + std::to_string(256 << 20) + " 30\n");
+  const auto used = [&] { return daemon.tenant("a")["devices"].at(0)["used_share"].as_int(); };
+  auto& claim = slice.claimed().processes[process.slot()].devices[0];
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  EXPECT_TRUE(eventually([&] {
+    claim.unmeasured.fetch_add(1);
+    return used() == 3000;
+  }));
+  EXPECT_TRUE(eventually([&] { return used() == 0; })) << "with no more launches its own account counts again";
+}
+
 TEST(Hypervisor, answers_a_settle_request_by_reading_the_driver) {
   TestDaemon daemon;
   daemon.options.measure_ms = daemon.options.measure_idle_ms = 3'600'000;  // only on request

@@ -229,6 +229,7 @@ void Meter::learn_overhead(Tenant& tenant, const BeforeReading& before) {
     auto& word = tenant.pages.grant().devices[row].context_overhead_bytes;
     if (device->context_overhead_bytes != 0) {  // kept from before, and the page is older than the list of devices
       if (word.load() == 0) word.store(device->context_overhead_bytes, std::memory_order_release);
+      doubt_overhead(tenant, before, row, *device);
       continue;
     }
     // What an earlier hypervisor has learned stands in the page.
@@ -236,12 +237,35 @@ void Meter::learn_overhead(Tenant& tenant, const BeforeReading& before) {
     if (known <= kMostOverheadBytes) device->context_overhead_bytes = known;
     if (device->context_overhead_bytes == 0) learn_overhead(tenant, before, row, *device);
     if (device->context_overhead_bytes == 0) continue;
-    overheads_.keep(device->uuid, device->driver, device->context_overhead_bytes);
-    for (Tenant* other : tenants_.all())
-      for (std::size_t i = 0; i < other->record.devices.size(); ++i)
-        if (other->record.devices[i].uuid == device->uuid)
-          other->pages.grant().devices[i].context_overhead_bytes.store(device->context_overhead_bytes,
-                                                                       std::memory_order_release);
+    publish_overhead(*device);
+  }
+}
+
+void Meter::publish_overhead(const Device& device) {
+  overheads_.keep(device.uuid, device.driver, device.context_overhead_bytes);
+  for (Tenant* tenant : tenants_.all())
+    for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
+      if (tenant->record.devices[row].uuid == device.uuid)
+        tenant->pages.grant().devices[row].context_overhead_bytes.store(device.context_overhead_bytes,
+                                                                        std::memory_order_release);
+}
+
+// A context costs no more than all that the driver shows for a process that has one.
+void Meter::doubt_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device) {
+  const contract::ClaimPage& page = tenant.pages.claim();
+  const std::uint64_t known = device.context_overhead_bytes;
+  for (const LiveProcess& process : tenant.processes) {
+    if (process.dead || process.host_pid == 0 || contexts_of(page, process.slot, row) != 1) continue;
+    const auto seen = observed_.find(process.host_pid);
+    const auto ledger = before.ledger.find({process.slot, row});
+    if (seen == observed_.end() || !seen->second.contains(device.uuid) || ledger == before.ledger.end()) continue;
+    const std::uint64_t shown = seen->second.at(device.uuid);
+    const bool holds_nothing_else = ledger->second <= known;
+    if (shown >= known && !holds_nothing_else) continue;  // that says nothing about its context
+    const std::uint64_t less = doubts_[device.uuid].saw({process.host_pid, process.start_ticks}, shown, known);
+    if (less == 0) continue;
+    device.context_overhead_bytes = less;
+    return publish_overhead(device);
   }
 }
 
@@ -297,7 +321,16 @@ void Meter::apply(Tenant& tenant, const BeforeReading& before) {
   }
 }
 
+std::uint64_t Meter::unmeasured_launches(const Tenant& tenant, std::uint32_t row) const {
+  std::uint64_t launches = 0;
+  for (const LiveProcess& process : tenant.processes)
+    if (!process.dead && process.host_pid != 0)
+      launches += tenant.pages.claim().processes[process.slot].devices[row].unmeasured.load(std::memory_order_relaxed);
+  return launches;
+}
+
 void Meter::measure_shares(std::uint64_t now_ns) {
+  std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> unmeasured;
   for (Tenant* tenant : tenants_.all()) {
     for (std::size_t row = 0; row < tenant->record.devices.size(); ++row) {
       const Device* device = devices_.find(tenant->record.devices[row].uuid);
@@ -305,8 +338,15 @@ void Meter::measure_shares(std::uint64_t now_ns) {
       TenantUsage& usage = tenant->usage[row];
       usage.lately.add(now_ns, share_.usage(tenant->share_id, device->ordinal).service_ns);
       usage.used_share = usage.lately.share() * 10000;
+      // A process with a stream in capture measures nothing while that lasts: what it launches on others is shown by
+      // the driver's word.
+      const std::pair key(tenant->record.id, static_cast<std::uint32_t>(row));
+      const std::uint64_t launches = unmeasured[key] = unmeasured_launches(*tenant, key.second);
+      if (const auto before = unmeasured_.find(key); before != unmeasured_.end() && launches > before->second)
+        usage.used_share = std::max(usage.used_share, std::min(usage.utilisation_percent, 100.0) * 100);
     }
   }
+  unmeasured_ = std::move(unmeasured);
 }
 
 void Meter::read_metrics(std::function<void()> done) {

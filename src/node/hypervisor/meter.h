@@ -9,12 +9,14 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/provider_process.h"
 #include "node/hypervisor/bulletin.h"
 #include "node/hypervisor/device_table.h"
 #include "node/hypervisor/event_ring.h"
+#include "node/hypervisor/overhead_doubt.h"
 #include "node/hypervisor/overhead_store.h"
 #include "node/hypervisor/tenant_table.h"
 #include "node/hypervisor/unlimited_watch.h"
@@ -45,7 +47,10 @@ class Meter {
   void apply(Tenant& tenant, const BeforeReading& before);
   void learn_overhead(Tenant& tenant, const BeforeReading& before);
   void learn_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device) const;
+  void publish_overhead(const Device& device);
+  void doubt_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device);
   void measure_shares(std::uint64_t now_ns);
+  std::uint64_t unmeasured_launches(const Tenant& tenant, std::uint32_t row) const;
   void read_use();
   void look_at_use_in(std::uint64_t ns);
 
@@ -69,6 +74,8 @@ class Meter {
   ShownMemory observed_;
   UnlimitedWatch unlimited_;
   OverheadStore overheads_;
+  std::map<std::string, OverheadDoubt> doubts_;                                // by device
+  std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> unmeasured_;  // launches, by tenant and row
   std::uint64_t readings_ = 0;
 };
 

@@ -134,6 +134,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     now = os::monotonic_ns();
     state.poll(device, now);
   }
+  if (quiet) device.mine->unmeasured.fetch_add(1, kRelaxed);
   if (waited) {
     --state.waiting;
     device.mine->held_ns.fetch_add(now - began, kRelaxed);

@@ -259,9 +259,11 @@ TEST_F(Gate, asks_nothing_of_a_new_stream_while_another_is_in_capture) {
   for (int i = 0; i < 5; ++i) launch(0xf0, 10'000, reinterpret_cast<CUstream>(0x8000));
   EXPECT_EQ(asked.load(), 0u);
   EXPECT_EQ(claimed().launches.load(), launches + 5) << "counted all the same";
+  EXPECT_EQ(claimed().unmeasured.load(), 5u);
   gate::g_captures.drop();
   launch(0xf0, 10'000, reinterpret_cast<CUstream>(0x8000));
   EXPECT_EQ(asked.load(), 1u);
+  EXPECT_EQ(claimed().unmeasured.load(), 5u) << "and none since";
 }
 
 }  // namespace
