@@ -21,10 +21,11 @@ class Chain {
     if (pid == 0) {
       char go = has_view && ::unshare(CLONE_NEWNS) != 0 ? 'n' : 'y';
       if (::write(out[1], &go, 1) != 1 || ::read(begin[0], &go, 1) != 1) std::_Exit(1);
-      for (;;) {
+      for (const pid_t parent = ::getpid();;) {
         const pid_t link = ::fork();
         if (link == 0) {
           ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+          if (::getppid() != parent) std::_Exit(1);  // it was ended before
           if (body) body();
           const pid_t self = ::getpid();
           if (::write(out[1], &self, sizeof self) != sizeof self) std::_Exit(1);
