@@ -5,9 +5,9 @@ install(PROGRAMS ${CMAKE_BINARY_DIR}/lib/libtensor_fusion_limiter.so DESTINATION
 install(FILES ${CMAKE_SOURCE_DIR}/docs/reference/tensor-fusion.1 DESTINATION share/man/man1)
 
 # What `tensor-fusion bench` starts. The benchmarks look for what they need beside themselves, as in a build folder, and
-# measure on simulated cards, so these come along. Where something was not built, `bench` says so.
+# all but one measure on simulated cards, so these come along. Where something was not built, `bench` says so.
 set(benchmarks libexec/tensor-fusion)
-foreach(name limiter share memory start hypervisor)
+foreach(name card limiter share memory start hypervisor)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/bench/${name}_bench DESTINATION ${benchmarks}/bench OPTIONAL)
 endforeach()
 install(PROGRAMS ${CMAKE_BINARY_DIR}/limiter_test/load ${CMAKE_BINARY_DIR}/limiter_test/libcuda.so.1

@@ -25,6 +25,7 @@ struct Benchmark {
   std::string_view says;  // what it does, and about how long on a machine that is otherwise idle
 };
 constexpr std::array kBenchmarks{
+    Benchmark{"card", "what slices do to programs on this machine's own card"},
     Benchmark{"limiter", "what the limiter costs a program's calls"},
     Benchmark{"share", "how exactly programs get the shares they were given"},
     Benchmark{"memory", "how exactly memory limits hold"},
@@ -108,7 +109,7 @@ int bench(const Context& context) {
     return kExitOk;
   }
   std::vector<std::string> wanted = context.invocation().arguments;
-  if (wanted.empty()) wanted = {"limiter", "share", "memory"};
+  if (wanted.empty()) wanted = {"card"};
   bool all_held = true;
   base::Json outcomes = base::Json::array();
   for (const std::string& name : wanted) {

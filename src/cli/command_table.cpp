@@ -168,11 +168,12 @@ constexpr std::array kCommands{
             "PROGRAM it also says whether that program can be limited.",
             kNoOptions, kNoExamples, 0, 1, false, Offer::kPrograms},
     Command{
-        "bench", "[NAME…]", "measure the limiter and the shares on simulated cards",
-        "Without NAME it measures `limiter`, `share` and `memory`. Each says what it found and ends with 1 where it "
-        "missed what was promised. They measure the limiter, the hypervisor and this machine, on simulated cards: "
-        "none of them needs or uses a real one. What is measured on a real card is `tests/device/run` of the sources.",
-        kBenchOptions, kNoExamples, 0, ~0u, false, Offer::kWords, "limiter share memory start hypervisor"},
+        "bench", "[NAME…]", "measure what slices do on this machine's own card",
+        "Without NAME it measures `card`: shares, memory limits and what calls cost, of programs on the first card of "
+        "this machine, directly and by `tensor-fusion run`; it takes a minute, in which nothing else should use the "
+        "card. The others measure one part closer, on simulated cards that they bring: `limiter`, `share`, `memory`, "
+        "`start` and `hypervisor`. Each says what it found and ends with 1 where it missed what was promised.",
+        kBenchOptions, kNoExamples, 0, ~0u, false, Offer::kWords, "card limiter share memory start hypervisor"},
     Command{"hypervisor", "[OPTION…]", "run the daemon that owns the limits of this machine",
             "`run` starts one when it is needed; a systemd unit can own it instead. Where there is no GPU yet, or no "
             "driver, it "

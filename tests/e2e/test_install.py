@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BUILD
 
-BENCHMARKS = ["limiter", "share", "memory", "start", "hypervisor"]
+BENCHMARKS = ["card", "limiter", "share", "memory", "start", "hypervisor"]
 
 
 @pytest.fixture(scope="module")
