@@ -53,6 +53,8 @@ base::Error runs_in(const Tenant& inside, pid_t pid) {
                                  "`; start the program directly"};
 }
 
+base::Error streams_already() { return {ErrorCode::kUsage, "this connection streams already"}; }
+
 // Of each device: "20%-60% and 8Gi", or "40% and 8Gi" where all it may use is certain.
 std::string limits_text(const TenantRecord& record) {
   std::vector<std::string> all;
@@ -151,7 +153,7 @@ void Desk::retry_waiting() {
 // One slice for each process: what it may use is what it was given, and not what it asks for besides.
 void Desk::run(ConnectionId connection, const system::Peer& peer, const Json& request) {
   const bool is_there = caller(peer).has_value();
-  if (!is_there && is_stranger(peer))
+  if (!is_there && peer.pid > 0)  // 0: of another namespace, and so of no slice of ours
     return refuse(connection, {ErrorCode::kPermission,
                                "the process that connected has gone; a slice is given to one that is there to ask"});
   const Tenant* inside = is_there ? parts_.tenants.owner_of(peer.pid) : nullptr;
@@ -190,9 +192,9 @@ void Desk::started(ConnectionId connection, const system::Peer& peer, const Json
   if (const Tenant* inside = parts_.tenants.owner_of(pid); inside && inside != tenant)
     return refuse(connection, runs_in(*inside, pid));
   const auto done = parts_.tenants.started(*tenant, *first);
-  if (done && tenant->early_signal != 0 &&
-      (!tenant->early_signal_by || may_signal(*tenant->early_signal_by, tenant->record.root_pid)))
-    static_cast<void>(system::signal_process(tenant->root.get(), tenant->early_signal));
+  const int early_signal = done ? std::exchange(tenant->early_signal, 0) : 0;  // `run` says `started` twice
+  if (early_signal != 0 && (!tenant->early_signal_by || may_signal(*tenant->early_signal_by, tenant->record.root_pid)))
+    static_cast<void>(system::signal_process(tenant->root.get(), early_signal));
   done ? server_->send(connection, ok()) : refuse(connection, done.error());
 }
 
@@ -214,7 +216,7 @@ void Desk::list_devices(ConnectionId connection, const system::Peer&, const Json
 
 void Desk::top(ConnectionId connection, const system::Peer&, const Json& request) {
   const std::uint64_t interval_ms = std::clamp<std::uint64_t>(request["interval_ms"].as_uint(1000), 100, 60'000);
-  if (streams_.contains(connection)) return refuse(connection, {ErrorCode::kUsage, "this connection streams already"});
+  if (streams_.contains(connection)) return refuse(connection, streams_already());
   const auto tick = [this, connection] {
     parts_.meter.read_now([this, connection] {
       parts_.meter.read_metrics([this, connection] {
@@ -332,9 +334,11 @@ void Desk::doctor(ConnectionId connection, const system::Peer&, const Json&) {
 }
 
 void Desk::list_events(ConnectionId connection, const system::Peer&, const Json& request) {
+  const bool follow = request["follow"].as_bool();
+  if (follow && streams_.contains(connection)) return refuse(connection, streams_already());
   Json list = Json::array();
   for (const Event& event : parts_.events.after(request["after"].as_uint())) list.push(to_json(event));
-  if (request["follow"].as_bool()) streams_[connection] = {true, 0};
+  if (follow) streams_[connection] = {true, 0};
   server_->send(connection, ok().set("events", list));
 }
 

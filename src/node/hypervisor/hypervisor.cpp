@@ -104,6 +104,7 @@ struct Hypervisor::State {
     events.listen([this](const Event& event) {
       const bool again = event.kind == "provider" && event.message == last_provider_line;
       if (event.kind == "provider") last_provider_line = event.message;
+      if (event.kind == "ended") slice_ended = true;
       if (options.log_events && !again) write_event(event);  // tried again and again, it would fill the log
       desk.on_event(event);
     });
@@ -253,10 +254,10 @@ struct Hypervisor::State {
     loop->stop();
   }
 
-  // Often only what somebody may be printing.
+  // Often only what somebody may be printing. Who has ended since may have printed much just before.
   void prune_logs() {
     const std::uint64_t now = system::monotonic_ns();
-    if (now - pruned_ns >= kPruneAllNs) {
+    if (std::exchange(slice_ended, false) || now - pruned_ns >= kPruneAllNs) {
       pruned_ns = now;
       return directory.prune_logs();
     }
@@ -318,6 +319,7 @@ struct Hypervisor::State {
   std::uint64_t measured_ns = 0;
   std::string last_provider_line;
   std::uint64_t pruned_ns = 0;
+  bool slice_ended = false;          // since then
   std::set<std::string> over_limit;  // ids of slices that were far above their memory limit at the last look
   bool events_supported = true;
 };

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/stat.h>
+
+#include <fstream>
 
 #include "base/id.h"
 #include "node/hypervisor/tenant_record.h"
@@ -271,6 +274,48 @@ TEST(Hypervisor, looks_again_where_a_program_is_when_that_says_so) {
   ::kill(program, SIGKILL);
   ::waitpid(program, nullptr, 0);
   if (letter != 'y') GTEST_SKIP() << "a mount namespace cannot be made here";
+}
+
+// `run` says twice that it has started, and somebody may have let it go on meanwhile.
+TEST(Hypervisor, sends_a_signal_that_came_before_the_first_process_once) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child root;
+  ASSERT_TRUE(daemon.client().kill("a", SIGSTOP));
+  ASSERT_TRUE(slice.start(root.pid));
+  int status = 0;
+  ASSERT_EQ(::waitpid(root.pid, &status, WUNTRACED), root.pid);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ASSERT_EQ(::kill(root.pid, SIGCONT), 0);
+  ASSERT_EQ(::waitpid(root.pid, &status, WCONTINUED), root.pid);
+  ASSERT_TRUE(slice.start(root.pid));
+  ASSERT_EQ(::kill(root.pid, SIGVTALRM), 0) << "taken after a stop, if there is one";
+  ASSERT_EQ(::waitpid(root.pid, &status, WUNTRACED), root.pid);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  if (WIFSIGNALED(status)) root.pid = -1;
+}
+
+// Ended within the second in which it printed, it is among those that run at no look.
+TEST(Hypervisor, cuts_what_a_program_printed_soon_after_it_has_ended) {
+  constexpr std::uint64_t kPrinted = 24u << 20, kMost = 9u << 20;
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  for (const char* name : {"a", "b", "c"}) {  // the first look at all logs is a second after the start
+    RunRequest job = request(name);
+    job.detach = true;
+    Slice slice(daemon, job);
+    Child root;
+    ASSERT_TRUE(slice.start(root.pid));
+    const std::string log = daemon.state() + "/logs/" + slice.reply.id + ".log";
+    std::ofstream(log, std::ios::app) << std::string(kPrinted, 'x');
+    root.end();
+    const auto kept = [&] {
+      struct stat info{};
+      return ::stat(log.c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * 512 : kPrinted;
+    };
+    EXPECT_TRUE(eventually([&] { return kept() <= kMost; }, 10'000)) << name << ": " << kept();
+  }
 }
 
 }  // namespace

@@ -38,10 +38,11 @@ struct Server::Connection {
   std::string out;
   std::size_t unanswered = 0;  // requests without a reply yet; a stream's further replies do not count below 0
   std::uint32_t listening = EPOLLIN;
-  bool answering = false;  // its lines are being looked at, further up this stack
+  bool answering = false;       // a line of it is being looked at, further up this stack
+  bool waits_its_turn = false;  // with the next, after whatever else there is to do
   bool broken = false;
 
-  bool paused() const { return unanswered >= kMaxUnanswered || out.size() > kPauseUnread; }
+  bool paused() const { return waits_its_turn || unanswered >= kMaxUnanswered || out.size() > kPauseUnread; }
 };
 
 Server::Server(system::Loop& loop, system::Fd listener, Handlers handlers)
@@ -123,12 +124,14 @@ void Server::on_event(ConnectionId id, std::uint32_t events) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   if (events & EPOLLOUT) flush(*found->second);
-  if (!found->second->paused() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
+  if (found->second->waits_its_turn) {
+    // What came first is looked at first; then the loop tells of this again.
+  } else if (!found->second->paused() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
     read_from(id);
   } else if (events & (EPOLLHUP | EPOLLERR)) {
     found->second->broken = true;
   } else {
-    answer_lines(id);  // what has been written may have made room for the next
+    answer_line(id);  // what has been written may have made room for the next
   }
   const auto still = connections_.find(id);
   if (still != connections_.end() && still->second->broken) close(id);
@@ -144,18 +147,15 @@ void Server::read_from(ConnectionId id) {
     return;
   }
   connection->in.append(block.data(), static_cast<std::size_t>(got));
-  answer_lines(id);
+  answer_line(id);
 }
 
-void Server::answer_lines(ConnectionId id) {
+void Server::answer_line(ConnectionId id) {
   Connection* connection = connections_.at(id).get();
   if (connection->answering) return;
   connection->answering = true;
-  std::size_t begin = 0;
-  for (std::size_t end; !connection->paused() && (end = connection->in.find('\n', begin)) != std::string::npos;
-       begin = end + 1) {
-    if (end - begin > kLongestRequest) break;
-    const auto request = base::Json::parse(std::string_view(connection->in).substr(begin, end - begin));
+  if (const std::size_t end = connection->in.find('\n'); !connection->paused() && end <= kLongestRequest) {
+    const auto request = base::Json::parse(std::string_view(connection->in).substr(0, end));
     ++connection->unanswered;
     if (!request || !request->is_object()) {
       send(id,
@@ -166,15 +166,31 @@ void Server::answer_lines(ConnectionId id) {
       handlers_.request(id, connection->peer, *request);
     }
     if (!connections_.contains(id) || connection->broken) return;
+    connection->in.erase(0, end + 1);
   }
-  connection->in.erase(0, begin);
   connection->answering = false;
-  if (!connection->paused() && std::min(connection->in.find('\n'), connection->in.size()) > kLongestRequest) {
+  if (const std::size_t next = std::min(connection->in.find('\n'), connection->in.size());
+      !connection->paused() && next > kLongestRequest) {
     send(id, error_reply({base::ErrorCode::kProtocol,
                           "a request of more than " + std::to_string(kLongestRequest >> 10) + " KiB is not read"}));
     connection->broken = true;
+  } else if (!connection->paused() && next < connection->in.size()) {
+    answer_later(id);
   }
   listen_to(*connection);
+}
+
+// One request may take a while, and who sends many at once is not alone.
+void Server::answer_later(ConnectionId id) {
+  connections_.at(id)->waits_its_turn = true;
+  loop_.after(0, [this, id] {
+    if (const auto found = connections_.find(id); found != connections_.end()) {
+      found->second->waits_its_turn = false;
+      answer_line(id);
+    }
+    const auto still = connections_.find(id);
+    if (still != connections_.end() && still->second->broken) close(id);
+  });
 }
 
 void Server::send(ConnectionId id, const base::Json& reply) {
@@ -191,11 +207,7 @@ void Server::send(ConnectionId id, const base::Json& reply) {
   if (connection.broken) {
     loop_.after(0, [this, id] { close(id); });
   } else if (was_paused && !connection.paused() && !connection.answering) {
-    loop_.after(0, [this, id] {
-      if (connections_.contains(id)) answer_lines(id);
-      const auto still = connections_.find(id);
-      if (still != connections_.end() && still->second->broken) close(id);
-    });
+    answer_later(id);
   }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // The daemon's end of the local protocol: accepts, cuts lines, parses JSON, writes replies. Bounded in connections (of
 // one user too), in what one may send without an end of line and in what it may leave unread; who exceeds a bound is
-// told so where it reads, and closed. Requests of a client that has many unanswered or unread ones wait in its socket.
+// told so where it reads, and closed. Requests of a client that has many unanswered or unread ones wait in its socket;
+// of those that came together one is looked at, then everybody else has a turn.
 // Where no descriptor is left it closes others than root's and its own user's, and then rests. One thread.
 #include <cstdint>
 #include <functional>
@@ -54,7 +55,8 @@ class Server {
   void rest();
   void on_event(ConnectionId id, std::uint32_t events);
   void read_from(ConnectionId id);
-  void answer_lines(ConnectionId id);
+  void answer_line(ConnectionId id);
+  void answer_later(ConnectionId id);
   void listen_to(Connection& connection);
   void flush(Connection& connection);
 

@@ -2,7 +2,9 @@
 #include "node/hypervisor/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,41 @@ TEST(Server, takes_only_some_of_those_who_wait_before_it_looks_at_anything_else)
     (*loop)->run_once(0);
     EXPECT_EQ(server.connections(), turn * Server::kMostAtOnce);
   }
+}
+
+TEST(Server, looks_at_one_request_of_each_who_sends_many_at_once_before_it_looks_at_the_next) {
+  const system::ScratchDirectory scratch;
+  const std::string path = scratch.path("socket");
+  auto listener = system::listen_unix(path, 0600);
+  ASSERT_TRUE(listener);
+  auto loop = system::Loop::make();
+  ASSERT_TRUE(loop);
+  std::vector<std::string> seen;
+  Server server(**loop, std::move(*listener),
+                {.request =
+                     [&](ConnectionId connection, const system::Peer&, const base::Json& request) {
+                       seen.push_back(request["op"].as_string());
+                       server.send(connection, base::Json::object({{"ok", true}}));
+                     },
+                 .closed = {}});
+  const auto eager = system::connect_unix(path), other = system::connect_unix(path);
+  ASSERT_TRUE(eager && other);
+  (*loop)->run_once(0);
+  ASSERT_EQ(server.connections(), 2u);
+  constexpr std::size_t kRequests = 40;
+  std::string many;
+  for (std::size_t i = 0; i < kRequests; ++i) many += "{\"op\":\"" + std::to_string(i) + "\"}\n";
+  const std::string one = "{\"op\":\"other\"}\n";
+  ASSERT_EQ(::send(eager->get(), many.data(), many.size(), 0), static_cast<ssize_t>(many.size()));
+  ASSERT_EQ(::send(other->get(), one.data(), one.size(), 0), static_cast<ssize_t>(one.size()));
+  ASSERT_EQ(::shutdown(eager->get(), SHUT_WR), 0) << "whose end waits for what came before it";
+  for (std::size_t turns = 0; turns < 10 * kRequests && server.connections() == 2; ++turns) {
+    const std::size_t before = seen.size();
+    (*loop)->run_once(0);
+    EXPECT_LE(seen.size(), before + 3);
+  }
+  ASSERT_EQ(seen.size(), kRequests + 1) << "all are answered";
+  EXPECT_LE(std::ranges::find(seen, "other") - seen.begin(), 2);
 }
 
 }  // namespace

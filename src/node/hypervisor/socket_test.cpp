@@ -77,6 +77,24 @@ TEST(Hypervisor, answers_every_one_of_many_requests_sent_at_once) {
   for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(connection.receive(5000)) << i;
 }
 
+// The second would end the account of the first, whose timer would run as long as the daemon.
+TEST(Hypervisor, lets_a_connection_follow_one_thing_only) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const std::string top = R"({"op":"top","interval_ms":60000})", events = R"({"op":"events","follow":true})";
+  const std::vector<std::pair<std::string, std::string>> pairs = {{top, events}, {events, top}, {events, events}};
+  for (const auto& [first, second] : pairs) {
+    system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+    ASSERT_TRUE(connection.send(first + "\n" + second, 1000));
+    std::string line;
+    for (int i = 0; i < 10 && line.find("streams already") == std::string::npos; ++i)
+      line = connection.receive(5000).value_or("nothing");
+    EXPECT_NE(line.find("streams already"), std::string::npos) << first << second << line;
+    ASSERT_TRUE(connection.send(R"({"op":"events"})", 1000));
+    EXPECT_NE(connection.receive(5000).value_or("").find("events"), std::string::npos) << "only to look is no stream";
+  }
+}
+
 TEST(Hypervisor, leaves_connections_for_others_when_one_user_takes_all_it_can) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   TestDaemon daemon;

@@ -144,6 +144,27 @@ TEST_F(BorrowedConnection, asks_for_no_slice_when_its_process_has_gone) {  // an
   EXPECT_EQ(ask(R"({"op":"run","vram":"1Gi","name":"second"})")["error"]["code"].as_string(), "permission");
 }
 
+// What it was is not to be told any more: a process of a slice, with a child that would have another one.
+TEST(Hypervisor, gives_no_slice_to_one_that_has_gone_whosever_it_was) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  system::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const pid_t gone = ::fork();
+  if (gone == 0) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (daemon.state() + "/hypervisor.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+    ::_exit(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(gone, &status, 0), gone);
+  ASSERT_EQ(status, 0);
+  system::LineConnection connection(std::move(fd));
+  ASSERT_TRUE(connection.send(R"({"op":"run","vram":"1Gi","name":"a"})", 1000));
+  const auto reply = base::Json::parse(connection.receive(5000).value()).value();
+  EXPECT_EQ(reply["error"]["code"].as_string(), "permission") << reply.dump();
+}
+
 // The view of a slice hides the socket; root may uncover it, and a slice without a view sees it.
 TEST(Hypervisor, changes_no_limit_for_a_process_of_a_slice) {
   TestDaemon daemon;
