@@ -34,11 +34,16 @@ bool LimiterProof::holds(pid_t pid, std::uint64_t start_ticks, MapReader& reader
   // Without a layout the next exec would not be noticed.
   if (answer == MapReader::Answer::yes && !proven_) reader.forget(pid);
   if (answer != MapReader::Answer::later) {
-    unknown_since_ns_ = 0;
+    unknown_since_ns_ = read_since_ns_ = 0;
     return answer == MapReader::Answer::yes || (answer == MapReader::Answer::unseen && (!after || after->dead()));
   }
   if (unknown_since_ns_ == 0) unknown_since_ns_ = now_ns;
-  return now_ns - unknown_since_ns_ < kSeenInNs;
+  if (!reader.is_reading(system::living_thread(pid), start_ticks)) {
+    read_since_ns_ = 0;
+  } else if (read_since_ns_ == 0) {
+    read_since_ns_ = now_ns;
+  }
+  return (read_since_ns_ == 0 || now_ns - read_since_ns_ < kSeenInNs) && now_ns - unknown_since_ns_ < kWaitsForNs;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

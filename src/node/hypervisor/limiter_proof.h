@@ -27,7 +27,8 @@ MapReader::Answer has_limiter(pid_t pid, std::uint64_t start_ticks, MapReader& r
 
 class LimiterProof {
  public:
-  static constexpr std::uint64_t kSeenInNs = 10'000'000'000;
+  static constexpr std::uint64_t kSeenInNs = 10'000'000'000;    // from when its list begins to be read
+  static constexpr std::uint64_t kWaitsForNs = 60'000'000'000;  // ... which others' lists may put off for so long
   // True, too, while it is not seen yet, for so long. What is not to be seen from here is no proof.
   bool holds(pid_t pid, std::uint64_t start_ticks, MapReader& reader, const SliceFiles& files, std::uint64_t now_ns);
 
@@ -35,6 +36,7 @@ class LimiterProof {
   decltype(system::ProcessStat::layout) layout_{};  // of what is looked at
   bool proven_ = false;
   std::uint64_t unknown_since_ns_ = 0;  // 0: it is known
+  std::uint64_t read_since_ns_ = 0;     // 0: it is not being read
 };
 
 }  // namespace tensor_fusion::node::hypervisor

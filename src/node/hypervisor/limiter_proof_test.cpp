@@ -17,7 +17,7 @@ class LimiterProofTest : public ::testing::Test {
               system::identity_of(scratch_.path("libtensor_fusion_limiter.so"))};
   }
   // A child with these in its memory, which executes something else when it gets a letter.
-  void start(const std::vector<std::string>& mapped, bool shares_memory = false) {
+  void start(const std::vector<std::string>& mapped, bool shares_memory = false, int other_maps = 0) {
     int ready[2];
     if (::pipe(ready) != 0 || ::pipe2(go_, O_CLOEXEC) != 0) std::abort();
     child_ = ::fork();
@@ -25,6 +25,11 @@ class LimiterProofTest : public ::testing::Test {
       std::vector<system::MappedPage> pages;
       for (const std::string& name : mapped)
         pages.push_back(*system::MappedPage::attach(scratch_.path(name), 4096, true));
+      constexpr std::size_t kPage = 4096;
+      for (int i = 0; i < other_maps; ++i) {  // two lines each, below those
+        void* two = ::mmap(nullptr, 2 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (two == MAP_FAILED || ::mprotect(two, kPage, PROT_READ | PROT_WRITE) != 0) std::_Exit(1);
+      }
       static char stack[16384];
       const auto stay = [](void*) -> int {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -86,7 +91,8 @@ TEST_F(LimiterProofTest, is_not_what_is_not_to_be_seen) {
   EXPECT_TRUE(holds());
 }
 
-TEST_F(LimiterProofTest, may_be_looked_for_so_long) {
+// Of many that start at once each has its turn, which takes longer than to read one of them.
+TEST_F(LimiterProofTest, may_wait_for_its_turn_but_not_for_ever) {
   start({"claim", "libtensor_fusion_limiter.so"});
   const auto while_others_are_read = [&](std::uint64_t now_ns) {
     for (std::uint64_t ticks = 1; ticks <= 512; ++ticks)
@@ -94,9 +100,23 @@ TEST_F(LimiterProofTest, may_be_looked_for_so_long) {
     return proof_.holds(child_, ticks_, reader_, files_, now_ns);
   };
   EXPECT_TRUE(while_others_are_read(1));
-  EXPECT_TRUE(while_others_are_read(LimiterProof::kSeenInNs));
-  EXPECT_FALSE(while_others_are_read(LimiterProof::kSeenInNs + 1 + MapReader::kPeriodNs));
-  EXPECT_TRUE(proof_.holds(child_, ticks_, reader_, files_, 2 * LimiterProof::kSeenInNs)) << "when it was seen";
+  EXPECT_TRUE(while_others_are_read(2 * LimiterProof::kSeenInNs));
+  EXPECT_TRUE(while_others_are_read(LimiterProof::kWaitsForNs));
+  EXPECT_FALSE(while_others_are_read(LimiterProof::kWaitsForNs + 1 + MapReader::kPeriodNs));
+  EXPECT_TRUE(proof_.holds(child_, ticks_, reader_, files_, 2 * LimiterProof::kWaitsForNs)) << "when it was seen";
+}
+
+TEST_F(LimiterProofTest, may_be_looked_for_so_long_once_its_list_is_read) {
+  constexpr int kMaps = 10'000;  // a megabyte of lines before those that count
+  start({"claim", "libtensor_fusion_limiter.so"}, false, kMaps);
+  const auto holds_at = [&](std::uint64_t now_ns) { return proof_.holds(child_, ticks_, reader_, files_, now_ns); };
+  EXPECT_TRUE(holds_at(1));
+  EXPECT_TRUE(holds_at(LimiterProof::kSeenInNs));
+  std::uint64_t now_ns = LimiterProof::kSeenInNs + 1 + MapReader::kPeriodNs;
+  EXPECT_FALSE(holds_at(now_ns));
+  int periods = 0;
+  while (periods < 100 && !holds_at(now_ns += MapReader::kPeriodNs)) ++periods;
+  EXPECT_LT(periods, 100) << "it is read on, and seen";
 }
 
 TEST_F(LimiterProofTest, ends_with_the_program_that_it_is_of) {

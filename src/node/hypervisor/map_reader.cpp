@@ -112,6 +112,12 @@ void MapReader::forget(pid_t pid) {
   looks_.remove_if([pid](const Look& look) { return look.pid == pid; });
 }
 
+bool MapReader::is_reading(pid_t pid, std::uint64_t start_ticks) const {
+  return std::ranges::any_of(looks_, [&](const Look& look) {
+    return look.pid == pid && look.start_ticks == start_ticks && look.answer == Answer::later && look.read_bytes != 0;
+  });
+}
+
 void MapReader::go_on(Look& look, std::string_view name) {
   char piece[kPieceBytes];
   while (left_bytes_ != 0) {

@@ -37,7 +37,8 @@ class MapReader {
   // `seen`: with a no, for which all that it has was read, what there is of libraries.
   Answer has_mapped(pid_t pid, std::uint64_t start_ticks, const system::FileIdentity& file, std::string_view name,
                     std::uint64_t now_ns, Libraries* seen = nullptr);
-  void forget(pid_t pid);  // it executes something else now
+  void forget(pid_t pid);                                       // it executes something else now
+  bool is_reading(pid_t pid, std::uint64_t start_ticks) const;  // of whom no `later` is due to others only
 
  private:
   struct Look {
