@@ -56,9 +56,10 @@ Listener who_listens(const std::string& place) {
   using Answer = Listener::Answer;
   const system::Fd socket = make_socket();
   const Address address = abstract(place);
-  if (!socket) return {};
+  // Too busy to be asked, or no descriptor or memory to ask it with.
+  if (!socket) return {.answer = Answer::unasked};
   if (::connect(socket.get(), address.get(), address.size) != 0)
-    return {.answer = errno == EAGAIN ? Answer::unasked : Answer::none};  // too busy to be asked
+    return {.answer = errno == ECONNREFUSED ? Answer::none : Answer::unasked};
   const auto peer = system::peer_of(socket.get());
   return peer ? Listener{.answer = Answer::known, .peer = *peer} : Listener{.answer = Answer::unasked};
 }
@@ -95,14 +96,9 @@ std::string CardWatch::look(const std::string& uuid, const std::string& device_f
     if (!listener || ::bind(listener.get(), address.get(), address.size) != 0 ||
         ::listen(listener.get(), kWaiting) != 0)
       continue;
-    const int number = listener.get();
-    // Whoever asks has its answer by then: the kernel says who listens.
-    static_cast<void>(loop_.watch(number, EPOLLIN, [this, number](std::uint32_t) {
-      const system::Fd asking(::accept4(number, nullptr, nullptr, SOCK_CLOEXEC));
-      if (!asking && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) loop_.forget(number);
-    }));
     held_[card] = {std::move(listener), place_name(place)};
   }
+  if (const auto own = held_.find(card); own != held_.end() && !own->second.listened_to) listen_to(card, own->second);
   if (!held_.contains(card))
     say_once(uuid,
              "others have all the names by which a hypervisor tells that it gives out a card; none learns of this one");
@@ -112,6 +108,19 @@ std::string CardWatch::look(const std::string& uuid, const std::string& device_f
     if (std::string who = believed_at(uuid, place_name(place)); other.empty()) other = std::move(who);
   }
   return other;
+}
+
+// Whoever asks has its answer by then: the kernel says who listens. Without a descriptor for those who wait the loop
+// would be told of them again and again.
+void CardWatch::listen_to(const std::string& card, Place& place) {
+  const int number = place.listener.get();
+  const auto take = [this, number, card](std::uint32_t) {
+    const system::Fd asking(::accept4(number, nullptr, nullptr, SOCK_CLOEXEC));
+    if (asking || errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+    held_[card].listened_to = false;
+    loop_.forget(number);
+  };
+  place.listened_to = loop_.watch(number, EPOLLIN, take).has_value();
 }
 
 std::string CardWatch::believed_at(const std::string& uuid, const std::string& place) {

@@ -3,7 +3,8 @@
 // know what the other has promised. Each listens on a name in the kernel (abstract, so gone with its process) made of
 // the card's UUID and of what its device file is, since simulated machines may have cards of equal UUIDs. Anybody may
 // take such a name, so it is a reason to warn, never to refuse, and one who has it is believed only where it is root's
-// or one's own user's or executes this very program: a stranger's is told of as a doubt, once. One thread.
+// or one's own user's or executes this very program: a stranger's is told of as a doubt, once. Who could not be asked
+// is not gone: what was known of it stays. One thread.
 #include <functional>
 #include <map>
 #include <set>
@@ -39,7 +40,9 @@ class CardWatch {
   struct Place {
     system::Fd listener;
     std::string name;
+    bool listened_to = false;  // in the loop: not after it could take nobody, till the next look
   };
+  void listen_to(const std::string& card, Place& place);
   std::map<std::string, Place> held_;            // by card
   std::map<std::string, std::string> believed_;  // who has the place, where that was seen last
   std::set<std::string> said_;

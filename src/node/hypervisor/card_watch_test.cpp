@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -68,6 +69,53 @@ TEST_F(CardWatchTest, answers_however_often_it_is_asked) {
     ASSERT_EQ(second.look("GPU-a", nvidia0), us_) << i;
     loop_->run_once(0);
   }
+}
+
+// As long as it lives, nothing more can be opened.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(CardWatchTest, takes_nobody_for_gone_whom_it_has_no_descriptor_to_ask) {
+  const std::string nvidia0 = card("nvidia0");
+  CardWatch first(*loop_), second(*loop_);
+  EXPECT_EQ(first.look("GPU-a", nvidia0), "");
+  EXPECT_EQ(second.look("GPU-a", nvidia0), us_);
+  {
+    const NoDescriptors none;
+    EXPECT_EQ(second.look("GPU-a", nvidia0), us_);
+  }
+  EXPECT_EQ(second.look("GPU-a", nvidia0), us_);
+}
+
+TEST_F(CardWatchTest, answers_again_when_it_has_descriptors_again) {
+  const std::string nvidia0 = card("nvidia0");
+  CardWatch first(*loop_), second(*loop_);
+  EXPECT_EQ(first.look("GPU-a", nvidia0), "");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(second.look("GPU-a", nvidia0), us_);
+  {
+    const NoDescriptors none;
+    loop_->run_once(0);
+  }
+  EXPECT_EQ(first.look("GPU-a", nvidia0), us_);
+  std::vector<std::string> doubts;
+  CardWatch third(*loop_, [&](const std::string&, const std::string& doubt) { doubts.push_back(doubt); });
+  for (int i = 0; i < 100; ++i) {
+    loop_->run_once(0);
+    ASSERT_EQ(third.look("GPU-a", nvidia0), us_) << i;
+  }
+  EXPECT_EQ(doubts, std::vector<std::string>()) << "both could be asked";
 }
 
 // A stranger's program that has all these places.
