@@ -26,10 +26,24 @@ bool Captures::enter() {
   return false;
 }
 
-void Captures::await_calls() {
+void Captures::leave() {
+  const std::uint32_t left = calls_.fetch_sub(1, std::memory_order_release) - 1;
+  for (std::uint32_t stuck = stuck_.load(kRelaxed); stuck > left;)
+    if (stuck_.compare_exchange_weak(stuck, left, kRelaxed)) return;
+}
+
+bool Captures::await_calls(std::uint64_t patience_ns) {
   const std::uint32_t word = 0;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  while (calls_.load(std::memory_order_acquire) != 0) os::futex_wait(&word, 0, kBetweenLooksNs, false);
+  const std::uint64_t end_ns = os::monotonic_ns() + patience_ns;
+  for (std::uint32_t calls; (calls = calls_.load(std::memory_order_acquire)) > stuck_.load(kRelaxed);) {
+    if (os::monotonic_ns() >= end_ns) {
+      stuck_.store(calls, kRelaxed);
+      return false;
+    }
+    os::futex_wait(&word, 0, kBetweenLooksNs, false);
+  }
+  return true;
 }
 
 void Captures::drop() {
@@ -99,6 +113,7 @@ void Captures::clear() {
   unplaced_ = 0;
   count_.store(0, kRelaxed);
   calls_.store(0, kRelaxed);
+  stuck_.store(0, kRelaxed);
 }
 
 std::optional<bool> driver_captures(CUstream stream, bool own) {

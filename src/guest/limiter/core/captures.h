@@ -16,10 +16,13 @@ class Captures {
  public:
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 
-  // A call of the limiter's own outside of the gate's locks: where it may be made, no capture begins till it is left.
+  // A call of the limiter's own outside of the gate's locks: where it may be made, a capture begins when it is left.
   bool enter();
-  void leave() { calls_.fetch_sub(1, std::memory_order_release); }
-  void await_calls();  // by who has counted a capture and is about to begin it
+  void leave();
+  // By who has counted a capture and is about to begin it. A call may wait for this very thread, or have ended with its
+  // own: who has waited in vain begins, and is kept by those calls no more. False: in vain.
+  bool await_calls(std::uint64_t patience_ns = kPatienceNs);
+  static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
   void count() { count_.fetch_add(1, std::memory_order_seq_cst); }  // one that is about to begin
   void drop();                                                      // ... and did not
@@ -48,6 +51,7 @@ class Captures {
   static constexpr std::size_t kPlaces = 64;
   std::atomic<std::uint32_t> count_{0};
   std::atomic<std::uint32_t> calls_{0};
+  std::atomic<std::uint32_t> stuck_{0};  // so many of them have been waited for in vain
   Mutex mutex_;
   Origin origins_[kPlaces];
   std::uint32_t unplaced_ = 0;

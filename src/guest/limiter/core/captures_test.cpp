@@ -45,6 +45,27 @@ TEST(Captures, begin_once_the_calls_under_way_are_done_and_let_none_in) {
   EXPECT_TRUE(captures.enter());
 }
 
+// Of a thread that has ended within its call, or that waits in it for the one that would wait here.
+TEST(Captures, wait_for_no_call_without_end_and_for_the_same_only_once) {
+  Captures captures;
+  ASSERT_TRUE(captures.enter());
+  captures.count();
+  EXPECT_FALSE(captures.await_calls(1'000'000));
+  EXPECT_TRUE(captures.await_calls(~0ull >> 2));
+  captures.drop();
+  ASSERT_TRUE(captures.enter());
+  captures.count();
+  EXPECT_FALSE(captures.await_calls(1'000'000)) << "another one is waited for";
+  captures.drop();
+  captures.leave();
+  captures.leave();
+  ASSERT_TRUE(captures.enter());
+  captures.count();
+  EXPECT_FALSE(captures.await_calls(1'000'000)) << "those that were stuck have come back";
+  captures.leave();
+  EXPECT_TRUE(captures.await_calls(~0ull >> 2));
+}
+
 TEST(Captures, end_on_the_stream_on_which_they_began_and_only_once) {
   Captures captures;
   for (std::uintptr_t i = 1; i <= 2; ++i) {
