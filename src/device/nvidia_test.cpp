@@ -15,6 +15,7 @@
 #include "contract/nvml.h"
 #include "device/nvidia/model.h"
 #include "device/provider.h"
+#include "system/eventually.h"
 #include "system/scratch_directory.h"
 
 namespace tensor_fusion::device {
@@ -183,7 +184,7 @@ void lose_a_card(const std::string& folder, bool seen_before) {
   const auto before = devices();
   if (seen_before) {
     lose();
-    ::usleep(100'000);  // the file is looked at every 50 ms
+    EXPECT_TRUE(system::eventually([&] { return std::string(devices()[1].props.properties[0].key) == "lost"; }));
   }
   const auto all = devices();
   ASSERT_EQ(all.size(), 3u);
