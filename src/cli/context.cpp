@@ -23,6 +23,7 @@
 #include "node/hypervisor/state_path.h"
 #include "system/fd.h"
 #include "system/file.h"
+#include "system/process.h"
 
 namespace tensor_fusion::cli {
 namespace {
@@ -59,10 +60,8 @@ std::optional<std::string> slice_at(std::string_view folder) {
 std::optional<std::string> slice_around() { return slice_at(contract::kSlicePath); }
 
 bool is_stopped(pid_t pid) {
-  const auto stat = system::read_file(fmt::format("/proc/{}/stat", pid), 512);
-  if (!stat) return false;
-  const auto state = stat->rfind(") ");
-  return state != std::string::npos && state + 2 < stat->size() && (*stat)[state + 2] == 'T';
+  const auto stat = system::process_stat(pid);
+  return stat && stat->state == 'T';
 }
 
 }  // namespace
