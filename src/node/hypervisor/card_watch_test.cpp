@@ -103,18 +103,18 @@ TEST_F(CardWatchTest, answers_again_when_it_has_descriptors_again) {
   const std::string nvidia0 = card("nvidia0");
   CardWatch first(*loop_), second(*loop_);
   EXPECT_EQ(first.look("GPU-a", nvidia0), "");
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(second.look("GPU-a", nvidia0), us_);
+  EXPECT_EQ(second.look("GPU-a", nvidia0), us_);
   {
     const NoDescriptors none;
     loop_->run_once(0);
   }
+  constexpr int kMoreThanMayWait = 20;
+  for (int i = 0; i < kMoreThanMayWait; ++i) EXPECT_EQ(second.look("GPU-a", nvidia0), us_);
   EXPECT_EQ(first.look("GPU-a", nvidia0), us_);
+  for (int i = 0; i < kMoreThanMayWait; ++i) loop_->run_once(0);
   std::vector<std::string> doubts;
   CardWatch third(*loop_, [&](const std::string&, const std::string& doubt) { doubts.push_back(doubt); });
-  for (int i = 0; i < 100; ++i) {
-    loop_->run_once(0);
-    ASSERT_EQ(third.look("GPU-a", nvidia0), us_) << i;
-  }
+  EXPECT_EQ(third.look("GPU-a", nvidia0), us_);
   EXPECT_EQ(doubts, std::vector<std::string>()) << "both could be asked";
 }
 
