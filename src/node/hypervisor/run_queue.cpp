@@ -179,7 +179,7 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
     give(waiting, *placement);
     return true;
   }
-  if (!last && !placement.error().never) {
+  if (!last && !placement.error().never && !placement.error().broken) {
     std::string why = placement.error().message;
     for (const std::string& reason : placement.error().reasons) why += "\n  " + reason;
     tell(waiting, std::move(why));
