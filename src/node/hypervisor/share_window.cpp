@@ -37,9 +37,13 @@ double ShareWindow::share() const {
   if (readings_.size() < 2) return 0;
   const std::size_t end = readings_.size() - 1;
   const std::uint64_t turn = turn_ns();
-  if (turn == 0) return between(end - 1, end);
+  if (turn == 0) {
+    std::size_t first = end - 1;
+    while (first > 0 && readings_[end].at_ns - readings_[first].at_ns < kShortestNs) --first;
+    return between(first, end);
+  }
   // From the end of one turn to the end of another: a part of a turn would count as none or as a whole one.
-  const std::uint64_t window = std::min(kTurns * turn + turn / 2, kLongestNs);
+  const std::uint64_t window = std::clamp(kTurns * turn + turn / 2, kShortestNs, kLongestNs);
   std::size_t first = 0, last = 0;
   for (std::size_t i = 1; i <= end; ++i) {
     if (!grew(i) || readings_[end].at_ns - readings_[i].at_ns > window) continue;

@@ -1,7 +1,8 @@
 #pragma once
-// What part of a device's time a slice used lately, of readings of all it used so far. Between two readings that is the
-// answer where a program uses the device all the time; where a launch, or the pause between two, is longer than that,
-// it would be all or nothing in turns, so the answer is then over a few of these turns. Pure; one thread.
+// What part of a device's time a slice used lately, of readings of all it used so far. Over a second that is the
+// answer where a program uses the device all the time (readings may be much closer, and its turns are then not to be
+// told from its share); where a launch, or the pause between two, is longer than that, it would be all or nothing in
+// turns, so the answer is then over a few of these turns. Pure; one thread.
 #include <cstdint>
 #include <deque>
 
@@ -10,6 +11,7 @@ namespace tensor_fusion::node::hypervisor {
 class ShareWindow {
  public:
   static constexpr std::uint64_t kTurns = 4;
+  static constexpr std::uint64_t kShortestNs = 1'000'000'000;
   static constexpr std::uint64_t kLongestNs = 15'000'000'000;
   static constexpr std::size_t kMostReadings = 64;
 

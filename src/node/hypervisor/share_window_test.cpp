@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace tensor_fusion::node::hypervisor {
@@ -9,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
 
-TEST(ShareWindow, is_of_the_last_reading_for_who_uses_the_device_all_the_time) {
+TEST(ShareWindow, is_of_the_last_second_for_who_uses_the_device_all_the_time) {
   ShareWindow window;
   EXPECT_EQ(window.share(), 0);
   for (std::uint64_t s = 1; s <= 5; ++s) window.add(s * kSecondNs, s * kSecondNs / 10 * 3);
@@ -19,6 +20,20 @@ TEST(ShareWindow, is_of_the_last_reading_for_who_uses_the_device_all_the_time) {
   window.add(7 * kSecondNs, 5 * kSecondNs / 10 * 3 + kSecondNs / 2);
   window.add(8 * kSecondNs, 5 * kSecondNs / 10 * 3 + kSecondNs / 2);
   EXPECT_EQ(window.share(), 0) << "and so does an end";
+}
+
+// Readings come as closely as somebody asks, and one of them may fall into a turn of 30 ms in each 100.
+TEST(ShareWindow, is_over_a_second_where_readings_are_closer_than_turns) {
+  ShareWindow window;
+  double least = 1, most = 0;
+  for (std::uint64_t ms = 10; ms <= 5000; ms += 25) {
+    window.add(ms * 1'000'000, (ms / 100 * 30 + std::min<std::uint64_t>(ms % 100, 30)) * 1'000'000);
+    if (ms < 2000) continue;
+    least = std::min(least, window.share());
+    most = std::max(most, window.share());
+  }
+  EXPECT_NEAR(least, 0.3, 0.03);
+  EXPECT_NEAR(most, 0.3, 0.03);
 }
 
 // Launches of 1.5 s, 30 % of the time: one each 5 s, accounted when it ends. Every second by itself is 0 % or 100 %.
