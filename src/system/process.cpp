@@ -49,6 +49,8 @@ std::optional<ProcessStat> process_stat(pid_t pid) {
   stat.pid = pid;
   stat.state = fields[0].empty() ? '?' : fields[0][0];
   stat.parent = number_from<pid_t>(fields[1]);
+  constexpr unsigned kKernelThread = 0x00200000;  // PF_KTHREAD
+  stat.of_kernel = (number_from<unsigned>(fields[6]) & kKernelThread) != 0;
   stat.threads = number_from<unsigned>(fields[17]);
   stat.start_ticks = number_from<std::uint64_t>(fields[19]);
   constexpr std::array<std::size_t, 10> kLayoutFields = {23, 24, 25, 42, 43, 44, 45, 46, 47, 48};  // 26 to 28, 45 to 51
@@ -142,16 +144,16 @@ std::string process_program(pid_t pid) {
   return std::string(program);
 }
 
-std::string process_command(pid_t pid) {
-  constexpr std::size_t kShown = 256;
-  const auto content = read_file(entry(pid, "cmdline"), 4u << 20);
-  std::string command = content ? content->substr(0, kShown) : "";
-  while (!command.empty() && command.back() == '\0') command.pop_back();
-  for (char& c : command)
+std::string shown_name(const ProcessStat& stat) {
+  std::string name = stat.name;
+  for (char& c : name)
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  if (!command.empty()) return command;
+  return name;
+}
+
+std::string process_name(pid_t pid) {
   const auto stat = process_stat(pid);
-  return stat ? "[" + stat->name + "]" : "";
+  return stat ? shown_name(*stat) : "";
 }
 
 std::vector<pid_t> all_processes() {

@@ -20,6 +20,7 @@ struct ProcessStat {
   char state = '?';               // 'Z' and 'X' are dead
   std::uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
   unsigned threads = 1;           // the first is counted also when it has ended and others go on
+  bool of_kernel = false;         // a thread of the kernel: nobody's process, and it never ends
   std::string name;
   // Where code, stack, heap, arguments and environment of what it executes were put: other numbers after each exec, and
   // read without waiting for the memory's lock. The stack's is 0 where that is not to be seen, or it has no memory.
@@ -45,7 +46,10 @@ std::optional<uid_t> process_user(pid_t pid);  // its effective user
 std::optional<uid_t> maker_of(Fd user_namespace);
 std::string process_cgroup(pid_t pid);   // the unified (or first) cgroup path, "" = not readable
 std::string process_program(pid_t pid);  // the file that it executes, "" = not readable
-std::string process_command(pid_t pid);  // arguments joined by spaces, else the name in brackets, bounded
+// How to name it to people: as it names itself, in at most fifteen letters. Its arguments lie in its memory: whoever
+// reads them waits for that memory's lock and for whatever its pages come from, as long as the process likes.
+std::string shown_name(const ProcessStat& stat);
+std::string process_name(pid_t pid);  // the same, "" = there is none
 std::vector<pid_t> all_processes();
 std::string boot_id();
 

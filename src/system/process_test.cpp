@@ -125,5 +125,15 @@ TEST(Process, learns_of_a_death_through_a_pidfd) {
   EXPECT_FALSE(open_pidfd(child));
 }
 
+TEST(Process, is_named_as_it_names_itself_without_a_look_into_its_memory) {
+  char before[16] = {};
+  ASSERT_EQ(::prctl(PR_GET_NAME, before), 0);
+  ASSERT_EQ(::prctl(PR_SET_NAME, "a\nb \x1b[31m"), 0);
+  EXPECT_EQ(process_name(::getpid()), "a b  [31m");
+  ::prctl(PR_SET_NAME, before);
+  EXPECT_EQ(process_name(0x3ffffff), "");
+  EXPECT_FALSE(process_stat(::getpid())->of_kernel);
+}
+
 }  // namespace
 }  // namespace tensor_fusion::system

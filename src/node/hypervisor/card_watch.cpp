@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "system/process.h"
 #include "system/unix_socket.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -64,11 +65,13 @@ Listener who_listens(const std::string& place) {
   return peer ? Listener{.answer = Answer::known, .peer = *peer} : Listener{.answer = Answer::unasked};
 }
 
-// A user's own build of it is another file, and that it is one is not to be seen.
+// A user's own build of it is another file, and that it is one is not to be seen. Its file is not touched, which may be
+// of a file system of the stranger's own, that answers nobody: among the same mounts the same path is the same file.
 bool executes_this_program(pid_t pid) {
-  struct stat theirs{}, ours{};
-  return ::stat(("/proc/" + std::to_string(pid) + "/exe").c_str(), &theirs) == 0 &&
-         ::stat("/proc/self/exe", &ours) == 0 && theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+  const std::uint64_t mounts = system::namespace_inode(::getpid(), "mnt");
+  const std::string program = system::process_program(::getpid());
+  return mounts != 0 && system::namespace_inode(pid, "mnt") == mounts && !program.empty() &&
+         system::process_program(pid) == program;
 }
 
 bool is_believed(const system::Peer& peer) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -203,6 +204,36 @@ TEST_F(CardWatchTest, believes_another_users_hypervisor_of_this_program) {
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   for (const int fd : ready) ::close(fd);
+}
+
+// To ask what file it is would be to ask whoever serves it, among mounts of a stranger's own.
+TEST_F(CardWatchTest, believes_no_stranger_with_mounts_of_its_own) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string nvidia0 = card("nvidia0");
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  std::filesystem::permissions(scratch_.root(), std::filesystem::perms::others_exec,
+                               std::filesystem::perm_options::add);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    const bool apart = ::unshare(CLONE_NEWNS) == 0;
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) std::_Exit(1);
+    CardWatch watch(*loop_);
+    static_cast<void>(watch.look("GPU-a", nvidia0));
+    if (::write(ready[1], apart ? "x" : "-", 1) != 1) std::_Exit(1);
+    for (;;) ::pause();
+  }
+  char letter = 0;
+  EXPECT_EQ(::read(ready[0], &letter, 1), 1);
+  std::vector<std::string> doubts;
+  CardWatch first(*loop_, [&](const std::string&, const std::string& doubt) { doubts.push_back(doubt); });
+  const std::string seen = first.look("GPU-a", nvidia0);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  for (const int fd : ready) ::close(fd);
+  if (letter == '-') GTEST_SKIP() << "no mount namespace can be made here";
+  EXPECT_EQ(seen, "");
+  EXPECT_EQ(doubts.size(), 1u);
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ void Desk::started(ConnectionId connection, const system::Peer& peer, const Json
   if (is_stranger(peer) && pid != peer.pid)
     return refuse(connection, {ErrorCode::kPermission, "a slice starts with the process that asked for it"});
   const auto first = is_stranger(peer) ? caller(peer) : system::process_stat(pid);
-  if (!first)
+  if (!first || first->of_kernel)
     return refuse(connection,
                   {ErrorCode::kNotFound, "there is no process " + std::to_string(pid) + ", or not the one meant"});
   if (const Tenant* inside = parts_.tenants.owner_of(pid); inside && inside != tenant)

@@ -9,10 +9,14 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/id.h"
 #include "base/text.h"
 #include "node/hypervisor/membership.h"
+#include "node/hypervisor/view_mount.h"
+#include "node/hypervisor/view_walk.h"
+#include "system/ask_aside.h"
 #include "system/clock.h"
 #include "system/page.h"
 #include "system/process.h"
@@ -32,16 +36,11 @@ base::Result<system::MappedPage> page_of(const StateDirectory& state, const std:
 
 // No part of the way may be a link: in a namespace of its own anybody can lay one to another's slice.
 bool shows(pid_t pid, const system::FileIdentity& grant) {
-  constexpr int kPart = O_PATH | O_CLOEXEC | O_NOFOLLOW;
-  system::Fd at(::open(("/proc/" + std::to_string(pid) + "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (const std::string_view part : base::split(contract::kSlicePath, '/')) {
-    if (part.empty()) continue;
-    if (!at) return false;
-    at = system::Fd(::openat(at.get(), std::string(part).c_str(), kPart | O_DIRECTORY));
-  }
-  if (!at) return false;
-  const system::Fd file(::openat(at.get(), contract::kGrantFile, kPart));
-  const auto seen = file ? system::identity_of(file.get()) : std::nullopt;
+  const system::Fd root(::open(("/proc/" + std::to_string(pid) + "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root) return false;
+  const auto seen = ViewWalk(root.get(), mounts_of(pid).text)
+                        .find(std::string(contract::kSlicePath) + "/" + contract::kGrantFile)
+                        .identity;
   return seen && seen->inode == grant.inode && seen->device == grant.device;
 }
 
@@ -84,22 +83,31 @@ void find_first_process(const StateDirectory& state, const system::FileIdentity&
   struct stat info{};
   const bool has_directory = ::stat(directory.c_str(), &info) == 0;
   if (has_directory && ::geteuid() == 0) record.group = info.st_gid;
+  std::vector<system::ProcessStat> may_be;
   for (const pid_t pid : system::all_processes()) {
     const auto stat = system::process_stat(pid);
-    if (!stat || stat->dead() || pid == ::getpid()) continue;
-    if (record.started() && stat->start_ticks >= record.root_ticks) continue;
-    if (has_directory && !may_be_of(pid, directory, info.st_gid)) continue;
-    const bool in_view = shows(pid, grant);
-    if (!in_view && !(has_directory && was_started_with(pid, directory))) continue;
-    const std::uint64_t theirs = system::namespace_inode(pid, "mnt");
-    const bool own_view =
-        in_view && theirs != system::namespace_inode(::getpid(), "mnt") && theirs != system::namespace_inode(1, "mnt");
-    record.root_pid = pid;
-    record.root_ticks = stat->start_ticks;
-    record.mount_namespace = own_view ? theirs : 0;
-    record.user = system::process_user(pid).value_or(::geteuid());
-    record.request.command = system::process_command(pid);
+    if (!stat || stat->dead() || stat->of_kernel || pid == ::getpid()) continue;
+    if (!has_directory || may_be_of(pid, directory, info.st_gid)) may_be.push_back(*stat);
   }
+  std::ranges::sort(may_be, {}, [](const system::ProcessStat& one) { return std::pair(one.start_ticks, one.pid); });
+  std::vector<bool> in_view;
+  for (const auto& stat : may_be) in_view.push_back(shows(stat.pid, grant));
+  const auto is_of_it = [&](std::size_t i) { return in_view[i] || was_started_with(may_be[i].pid, directory); };
+  // What a process was started with lies in its memory, whose pages may come from where nobody answers.
+  const std::vector<bool> of_it =
+      has_directory ? system::asked_aside(may_be.size(), is_of_it, {.each_ms = 200, .all_ms = 2000}) : in_view;
+  const auto first = std::ranges::find(of_it, true);
+  if (first == of_it.end()) return;
+  const auto at = static_cast<std::size_t>(first - of_it.begin());
+  const pid_t pid = may_be[at].pid;
+  const std::uint64_t theirs = system::namespace_inode(pid, "mnt");
+  const bool own_view = in_view[at] && theirs != system::namespace_inode(::getpid(), "mnt") &&
+                        theirs != system::namespace_inode(1, "mnt");
+  record.root_pid = pid;
+  record.root_ticks = may_be[at].start_ticks;
+  record.mount_namespace = own_view ? theirs : 0;
+  record.user = system::process_user(pid).value_or(::geteuid());
+  record.request.command = system::shown_name(may_be[at]);
 }
 
 bool has_living_slot(const StateDirectory& state, const TenantRecord& record) {

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <charconv>
 
+#include "system/process.h"
+
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
@@ -64,7 +66,8 @@ MapReader::Answer MapReader::has_mapped(pid_t pid, std::uint64_t start_ticks, co
     left_bytes_ = kBytesAPeriod;
   }
   looks_.remove_if([&](const Look& look) {
-    return (look.answer == Answer::no || look.answer == Answer::unseen) && now_ns - look.answered_ns >= kNoHoldsNs;
+    return (look.answer == Answer::no || look.answer == Answer::unseen || look.ending) &&
+           now_ns - look.answered_ns >= kNoHoldsNs;
   });
   auto look = std::find_if(looks_.begin(), looks_.end(), [&](const Look& one) {
     return one.pid == pid && one.start_ticks == start_ticks && one.inode == file.inode;
@@ -130,10 +133,13 @@ void MapReader::go_on(Look& look, std::string_view name) {
       continue;
     }
     if (got <= 0) {
-      // Empty: it is ending, and its death tells the rest; or a thread of the kernel.
-      const bool ending = got == 0 && look.read_bytes == 0;
+      // Empty: it is ending, and its death tells the rest; or it is a thread of the kernel, which never has any.
+      const auto stat = got == 0 && look.read_bytes == 0 ? system::process_stat(look.pid) : std::nullopt;
+      look.ending = stat && !stat->of_kernel;
       look.seen.note(look.rest);
-      look.answer = ending || names(look.rest, look.inode, name) ? Answer::yes : got < 0 ? Answer::unseen : Answer::no;
+      look.answer = look.ending || names(look.rest, look.inode, name) ? Answer::yes
+                    : got < 0                                         ? Answer::unseen
+                                                                      : Answer::no;
       return;
     }
     const auto bytes = static_cast<std::size_t>(got);

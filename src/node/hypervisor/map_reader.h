@@ -29,7 +29,7 @@ class MapReader {
   static constexpr std::uint64_t kNoHoldsNs = 1'000'000'000;  // it may map the page later; so with what is unseen
 
   enum class Answer : std::uint8_t {
-    yes,  // also of one that is ending and has no memory any more
+    yes,  // also, for a while, of one that is ending and has no memory any more
     no,
     unseen,  // what it has is not to be read from here
     later    // ask again in the next period
@@ -52,6 +52,7 @@ class MapReader {
     std::size_t read_bytes = 0;
     std::string rest = {};  // of a line
     Libraries seen = {};
+    bool ending = false;  // so the answer is not for good
   };
   bool has_room(std::uint64_t now_ns);
   void begin(Look& look);

@@ -198,6 +198,16 @@ TEST_F(MapReaderTest, tells_what_it_cannot_see_from_a_no) {
   EXPECT_EQ(reader_.has_mapped(0x3ffffff, 1, identity_, "claim", kStart), Answer::unseen) << "there is none";
 }
 
+TEST_F(MapReaderTest, takes_no_thread_of_the_kernel_for_one_that_is_ending) {
+  for (const pid_t pid : system::all_processes()) {
+    const auto stat = system::process_stat(pid);
+    if (!stat || !stat->of_kernel) continue;
+    EXPECT_EQ(reader_.has_mapped(pid, stat->start_ticks, identity_, "claim", kStart), Answer::no) << stat->name;
+    return;
+  }
+  GTEST_SKIP() << "no thread of the kernel is to be seen here";
+}
+
 TEST(Hypervisor, takes_in_a_process_with_more_in_its_memory_than_is_read_at_once) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());

@@ -73,7 +73,8 @@ std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& recor
   const std::uint64_t ours = system::namespace_inode(::getpid(), "pid");
   const auto fits = [&](pid_t candidate) {
     const auto stat = system::process_stat(candidate);
-    return stat && !stat->dead() && stat->start_ticks == slot.start_ticks && acceptable_user(candidate, record);
+    return stat && !stat->dead() && !stat->of_kernel && stat->start_ticks == slot.start_ticks &&
+           acceptable_user(candidate, record);
   };
   if (slot.pid_namespace == 0 || slot.pid_namespace == ours) return fits(pid) ? std::optional(pid) : std::nullopt;
   for (const pid_t candidate : system::all_processes()) {

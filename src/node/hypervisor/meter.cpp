@@ -191,7 +191,7 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
       unlimited.push_back({.pid = pid,
                            .start_ticks = stat->start_ticks,
                            .uuid = uuid,
-                           .command = system::process_command(pid),
+                           .command = system::shown_name(*stat),
                            .tenant = owner ? owner->record.name : "",
                            .tenant_id = owner ? owner->record.id : "",
                            .memory_bytes = process.memoryUsedBytes});

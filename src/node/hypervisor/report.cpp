@@ -59,7 +59,7 @@ Json process_json(const Tenant& tenant, const LiveProcess& process, const Meter&
     ledger += ledger_of(tenant.pages.claim(), process.slot, row, tenant.record.devices[row].device_memory_bytes);
   Json json = Json::object({{"pid", process.host_pid},
                             {"tenant_pid", process.tenant_pid},
-                            {"command", system::process_command(process.host_pid)}});
+                            {"command", system::process_name(process.host_pid)}});
   json.set("limiter", "live")
       .set("limiter_version", slot.limiter_version)
       .set("self_test", slot.self_test)

@@ -21,10 +21,11 @@ namespace tensor_fusion::node::hypervisor {
 class SliceGuard {
  public:
   // `wrong` is called with a sentence for each thing that is no longer as it was; at most once until it is right again.
-  // `process` is any that lives in the view. None: nothing is to be seen from there.
+  // `process` is any that lives in the view. None: nothing is to be seen from there; or the way to the slice leads over
+  // a file system that may keep whoever looks waiting, which `unsafe` then says.
   static std::unique_ptr<SliceGuard> make(system::Loop& loop, pid_t process, std::uint64_t mount_namespace,
                                           const system::FileIdentity& grant,
-                                          std::function<void(const std::string&)> wrong);
+                                          std::function<void(const std::string&)> wrong, bool* unsafe = nullptr);
   ~SliceGuard();
   const std::optional<system::FileIdentity>& limiter() const { return limiter_; }  // the file, as the view showed it
   SliceGuard(const SliceGuard&) = delete;
@@ -35,8 +36,6 @@ class SliceGuard {
       : loop_(loop), grant_(grant), wrong_(std::move(wrong)) {}
   std::string look();  // empty: all is well
   void look_soon();
-
-  std::string inside(const char* path) const;
 
   system::Loop& loop_;
   system::Fd root_;

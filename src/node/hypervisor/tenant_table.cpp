@@ -265,13 +265,23 @@ void TenantTable::guard_view(Tenant& tenant) {
     for (const auto& [pid, process] : restoring_->all())
       if (process.mount_namespace == tenant.record.mount_namespace) pids.push_back(pid);
   }
+  bool unsafe = false;
   for (const pid_t pid : pids) {
-    tenant.guard = SliceGuard::make(loop_, pid, tenant.record.mount_namespace, tenant.pages.grant_file(),
-                                    [this, id](const std::string& wrong) {
-                                      if (Tenant* found = find_by_id(id)) note_tampering(*found, wrong);
-                                    });
+    tenant.guard = SliceGuard::make(
+        loop_, pid, tenant.record.mount_namespace, tenant.pages.grant_file(),
+        [this, id](const std::string& wrong) {
+          if (Tenant* found = find_by_id(id)) note_tampering(*found, wrong);
+        },
+        &unsafe);
     if (tenant.guard) return;
   }
+  if (unsafe)
+    events_.add({.kind = "started",
+                 .tenant = tenant.record.name,
+                 .device = "",
+                 .message = "its view lies on a file system that may keep who looks waiting: whether its mounts stay "
+                            "is not watched",
+                 .user = static_cast<std::int64_t>(tenant.record.user)});
 }
 
 base::Result<void> TenantTable::change(Tenant& tenant, TenantRecord changed) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "base/text.h"
 #include "system/fd.h"
@@ -33,13 +34,12 @@ std::string escaped(std::string_view path) {
   return text;
 }
 
-Mounts read_mounts(pid_t pid) {
-  const system::Fd file(::open(("/proc/" + std::to_string(pid) + "/mountinfo").c_str(), O_RDONLY | O_CLOEXEC));
+Mounts read_from(int file) {
   Mounts mounts;
   std::size_t bytes = 0;
-  while (file && bytes < kMostBytes) {
+  while (bytes < kMostBytes) {
     mounts.text.resize(bytes + kPieceBytes);
-    const ssize_t got = ::read(file.get(), mounts.text.data() + bytes, kPieceBytes);
+    const ssize_t got = ::read(file, mounts.text.data() + bytes, kPieceBytes);
     if (got < 0 && errno == EINTR) continue;
     if (got == 0) mounts.whole = bytes > 0;
     if (got <= 0) break;
@@ -49,7 +49,18 @@ Mounts read_mounts(pid_t pid) {
   return mounts;
 }
 
+Mounts read_mounts(pid_t pid) {
+  const system::Fd file(::open(("/proc/" + std::to_string(pid) + "/mountinfo").c_str(), O_RDONLY | O_CLOEXEC));
+  return file ? read_from(file.get()) : Mounts();
+}
+
 }  // namespace
+
+std::string all_of(int mountinfo) {
+  if (::lseek(mountinfo, 0, SEEK_SET) != 0) return "";
+  Mounts mounts = read_from(mountinfo);
+  return mounts.whole ? std::move(mounts.text) : "";
+}
 
 std::string mount_name(const std::string& file) {
   struct statx info{};

@@ -21,6 +21,7 @@ std::string mount_name(const std::string& file);  // "": the kernel does not say
 Mounts mounts_of(pid_t pid);
 // Of its first thread only: none when that has ended, whatever others of its threads see.
 Mounts mounts_of_first_thread(pid_t pid);
+std::string all_of(int mountinfo);  // from its beginning; "" when it is longer than anybody needs
 bool has_mount(std::string_view mounts, std::string_view name);
 void for_each_mount(std::string_view mounts, const std::function<void(std::string_view name)>& take);
 
