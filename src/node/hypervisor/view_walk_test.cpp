@@ -22,7 +22,7 @@ namespace {
 const char* const kOurs =
     "21 1 0:30 / / rw shared:1 - overlay overlay rw,lowerdir=/a\n"
     "22 21 8:1 / /boot rw - vfat /dev/sda1 rw\n"
-    "23 21 0:50 / /home/u/far rw - fuse.sshfs u@far:/ rw\n"
+    "23 21 0:50 / /mnt/far rw - fuse.sshfs u@far:/ rw\n"
     "24 21 0:51 / /net rw - nfs4 server:/ rw\n";
 
 TEST(ViewWalk, knows_which_file_systems_answer_by_themselves) {
