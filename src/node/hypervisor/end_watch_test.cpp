@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "node/hypervisor/test_relay.h"
 #include "node/hypervisor/test_slice.h"
 #include "system/loop.h"
 
@@ -62,6 +63,53 @@ TEST(EndWatch, looks_once_for_all_and_not_again_while_somebody_known_lives) {
   if (!can_be) GTEST_SKIP() << "no mount namespace can be made here";
   ends.ask(tenants[1]);
   EXPECT_TRUE(soon([&] { return over.size() == 3; }));
+}
+
+// Asked once: who asks again a second later keeps a slice's share for so long from whoever waits for it.
+TEST(EndWatch, sees_that_nobody_is_left_also_while_others_come_and_go_all_the_time) {
+  const Storm storm;
+  std::vector<Tenant> tenants(8);
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    tenants[i].record.id = std::to_string(i);
+    tenants[i].root_dead = true;
+    tenants[i].record.mount_namespace = i + 1;  // nobody's
+  }
+  const auto loop = system::Loop::make().value();
+  std::vector<std::string> over;
+  EndWatch ends(*loop, {.all = [&] { return std::vector<Tenant*>{&tenants[0]}; },
+                        .find = [&](const std::string& id) { return &tenants[std::stoul(id)]; },
+                        .over = [&](Tenant& tenant) { over.push_back(tenant.record.id); }});
+  for (const Tenant& tenant : tenants) {
+    ends.ask(tenant);
+    EXPECT_TRUE(eventually([&] {
+      loop->run_once(5'000'000);
+      return !over.empty() && over.back() == tenant.record.id;
+    }));
+  }
+}
+
+// That each is seen in a few lists is what nobody's being seen in so many is worth.
+TEST(EndWatch, keeps_a_slice_in_which_each_forks_the_next_and_exits_however_often_it_looks) {
+  const Relay relay;
+  if (!relay.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  const Storm storm;
+  Tenant tenant;
+  tenant.record = relay.record;
+  tenant.record.id = "a";
+  tenant.root_dead = true;
+  const auto loop = system::Loop::make().value();
+  bool over = false;
+  EndWatch ends(*loop, {.all = [&] { return std::vector<Tenant*>{&tenant}; },
+                        .find = [&](const std::string&) { return &tenant; },
+                        .over = [&](Tenant&) { over = true; }});
+  bool later = false;
+  loop->after(3'000'000'000, [&] { later = true; });
+  while (!later) {
+    ends.ask(tenant);
+    loop->run_once(5'000'000);
+    ASSERT_FALSE(over);
+    ASSERT_TRUE(relay.goes_on());
+  }
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ ProcessTable ProcessTable::look(const Slices& slices, std::uint64_t for_ns, cons
       if (enough) return table;
     }
     table.complete_ = complete;
+    ++table.lists_;
     if (first) end_ns = system::monotonic_ns() + for_ns;
   }
   return table;
@@ -158,8 +159,8 @@ std::vector<SeenProcess> ProcessTable::members_of(const TenantRecord& slice) con
   return members;
 }
 
-bool ProcessTable::is_empty(const TenantRecord& slice) const {
-  if (!complete_ || !knows(slice) || has_root(slice)) return false;
+bool ProcessTable::shows_nobody_of(const TenantRecord& slice) const {
+  if (lists_ == 0 || !knows(slice) || has_root(slice)) return false;
   return std::ranges::all_of(namespaces_,
                              [&](const auto& entry) { return in_view(slice, entry.first) == InView::kNo; });
 }

@@ -44,7 +44,10 @@ class ProcessTable {
   std::vector<SeenProcess> members_of(const TenantRecord& slice) const;
   // Nobody belongs to it, for certain: also where each forks the next and exits while we look, and where one may have
   // hidden its mounts by changing its root.
-  bool is_empty(const TenantRecord& slice) const;
+  bool is_empty(const TenantRecord& slice) const { return complete_ && shows_nobody_of(slice); }
+  // Of all who were seen alive nobody belongs to it. Of others it is not known where they belonged.
+  bool shows_nobody_of(const TenantRecord& slice) const;
+  unsigned lists() const { return lists_; }     // that were gone over to their ends
   bool knows(const TenantRecord& slice) const;  // it was looked for
   const std::unordered_map<pid_t, SeenProcess>& all() const { return processes_; }
   const SeenProcess* find(pid_t pid) const;
@@ -69,7 +72,8 @@ class ProcessTable {
   std::unordered_set<std::uint64_t> views_;                  // the slices' own
   std::size_t read_ = 0;                                     // namespaces
   std::size_t bytes_ = 0;                                    // of their mounts
-  bool complete_ = false;                                    // nobody can have been missed
+  unsigned lists_ = 0;
+  bool complete_ = false;  // nobody can have been missed
 };
 
 }  // namespace tensor_fusion::node::hypervisor
