@@ -39,7 +39,7 @@ std::string make_folder() {
 // Descent, not the process group: a hypervisor has a session of its own. Those whose parent has ended are our children.
 std::vector<pid_t> descendants() {
   std::map<pid_t, pid_t> parents;
-  for (const pid_t pid : system::all_processes())
+  for (const pid_t pid : system::all_processes().value_or(std::vector<pid_t>()))
     if (const auto stat = system::process_stat(pid)) parents[pid] = stat->parent;
   std::vector<pid_t> found;
   for (const auto& [pid, parent] : parents) {

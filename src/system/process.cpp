@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "system/file.h"
@@ -156,16 +157,19 @@ std::string process_name(pid_t pid) {
   return stat ? shown_name(*stat) : "";
 }
 
-std::vector<pid_t> all_processes() {
+std::optional<std::vector<pid_t>> all_processes() {
   std::vector<pid_t> pids;
   DIR* listing = ::opendir("/proc");
-  if (!listing) return pids;
+  if (!listing) return std::nullopt;
+  errno = 0;
   while (const dirent* item = ::readdir(listing)) {
     const pid_t pid = number_from<pid_t>(item->d_name);
     if (pid > 0) pids.push_back(pid);
+    errno = 0;
   }
+  const bool whole = errno == 0;
   ::closedir(listing);
-  return pids;
+  return whole ? std::optional(std::move(pids)) : std::nullopt;
 }
 
 std::string boot_id() {
@@ -177,6 +181,14 @@ bool is_alive(pid_t pid, std::uint64_t ticks) {
   const auto stat = process_stat(pid);
   return stat && !stat->dead() && stat->start_ticks == ticks;
 }
+
+Life life_of(pid_t pid, std::uint64_t ticks) {
+  const auto stat = process_stat(pid);
+  if (!stat) return is_gone(pid) ? Life::gone : Life::unknown;
+  return !stat->dead() && stat->start_ticks == ticks ? Life::lives : Life::gone;
+}
+
+bool is_gone(pid_t pid) { return pid <= 0 || (::kill(pid, 0) != 0 && errno == ESRCH); }
 
 base::Result<Fd> open_pidfd(pid_t pid) {
   const long fd = ::syscall(SYS_pidfd_open, pid, 0);

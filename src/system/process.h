@@ -50,11 +50,15 @@ std::string process_program(pid_t pid);  // the file that it executes, "" = not 
 // reads them waits for that memory's lock and for whatever its pages come from, as long as the process likes.
 std::string shown_name(const ProcessStat& stat);
 std::string process_name(pid_t pid);  // the same, "" = there is none
-std::vector<pid_t> all_processes();
+std::optional<std::vector<pid_t>> all_processes();  // nothing: they cannot be listed now
 std::string boot_id();
 
-bool is_alive(pid_t pid, std::uint64_t ticks);  // same process, not a zombie
-base::Result<Fd> open_pidfd(pid_t pid);         // readable when the process has died
+bool is_alive(pid_t pid, std::uint64_t ticks);  // same process, not a zombie; false also where it cannot be read
+// For whoever must not take one for gone that cannot be read now, as for want of descriptors.
+enum class Life : std::uint8_t { lives, gone, unknown };
+Life life_of(pid_t pid, std::uint64_t ticks);
+bool is_gone(pid_t pid);                 // there is none of that number, not even a zombie; needs no descriptor
+base::Result<Fd> open_pidfd(pid_t pid);  // readable when the process has died
 // How a process that has died has ended, as waitpid() tells its parent: while it is a zombie, and afterwards where the
 // kernel remembers (Linux 6.15).
 std::optional<int> ended_with(int pidfd, pid_t pid);

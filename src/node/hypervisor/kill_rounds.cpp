@@ -3,8 +3,9 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <set>
 #include <unordered_set>
+#include <utility>
 
 #include "node/hypervisor/membership.h"
 #include "system/clock.h"
@@ -37,7 +38,8 @@ KillAnswer KillRounds::signal(const Tenant& tenant, int number, std::optional<ui
   };
   const auto watched = [&](pid_t pid, const system::Fd& pidfd) {
     if (!asked.insert(pid).second) return;
-    if (user && !may_signal(*user, pid)) return note(pid, Signalled::kNotAllowed);
+    if (const Signalled how = user ? may_reach(*user, pid) : Signalled::kYes; how != Signalled::kYes)
+      return note(pid, how);
     note(pid, system::signal_process(pidfd.get(), number) ? Signalled::kYes : Signalled::kGone);
   };
   // The first process first: it should not end by itself because its children have gone.
@@ -55,6 +57,8 @@ KillAnswer KillRounds::signal(const Tenant& tenant, int number, std::optional<ui
     });
     const std::uint64_t end_ns = system::monotonic_ns();
     last_.emplace(std::move(table), end_ns, end_ns - begin_ns);
+  } else {
+    last_->table.look_for_new();  // who was there then may have forked
   }
   for (const SeenProcess& process : last_->table.members_of(tenant.record)) seen(process);
   if (number == SIGKILL && tenant.record.started()) keep_killing(tenant.record.id, user);
@@ -76,22 +80,25 @@ void KillRounds::round() {
     if (Tenant* tenant = hooks_.find(id)) kills.emplace_back(tenant, kill);
   const std::uint64_t begin_ns = system::monotonic_ns();
   std::unordered_set<std::uint64_t> strange;  // namespaces of nobody who is being killed
+  std::set<std::pair<const Tenant*, pid_t>> asked;
+  const auto ask = [&](const Tenant* tenant, const Kill& kill, const SeenProcess& process) {
+    if (asked.emplace(tenant, process.pid).second) static_cast<void>(signal_seen(process, SIGKILL, kill.user));
+  };
   const auto end = [&](const ProcessTable& so_far, const SeenProcess& process) {
     if (strange.contains(process.mount_namespace)) return false;
     bool is_certain = true;
     for (const auto& [tenant, kill] : kills) {
       const InView where = so_far.in_view(tenant->record, process.mount_namespace);
       is_certain = is_certain && where == InView::kNo;
-      if (where == InView::kYes) static_cast<void>(signal_seen(process, SIGKILL, kill.user));
+      if (where == InView::kYes) ask(tenant, kill, process);
     }
     if (is_certain) strange.insert(process.mount_namespace);
     return false;
   };
   const ProcessTable table = kills.empty() ? ProcessTable() : ProcessTable::look(slices(), kRoundNs, end);
+  // Also who was looked at before another of the same namespace has shown whose it is.
   for (const auto& [tenant, kill] : kills)
-    for (const SeenProcess& process : table.members_of(tenant->record))
-      if (table.in_view(tenant->record, process.mount_namespace) != InView::kYes)
-        static_cast<void>(signal_seen(process, SIGKILL, kill.user));
+    for (const SeenProcess& process : table.members_of(tenant->record)) ask(tenant, kill, process);
   const std::uint64_t now = system::monotonic_ns();
   std::vector<std::string> emptied;
   std::erase_if(killing_, [&](const auto& entry) {

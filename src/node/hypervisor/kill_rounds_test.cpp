@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "node/hypervisor/test_daemon.h"
+#include "node/hypervisor/test_left_behind.h"
 #include "node/hypervisor/test_relay.h"
 #include "system/loop.h"
 
@@ -113,6 +115,63 @@ TEST_F(KillRoundsTest, reach_for_a_stranger_only_whom_the_kernel_would_let_him_s
   EXPECT_TRUE(member.lives());
   EXPECT_EQ(kills_.signal(tenant, SIGKILL, std::nullopt).reached, std::vector<pid_t>{member.pid});
   EXPECT_TRUE(soon([&] { return !member.lives(); }));
+}
+
+// Both are found in one round, and by themselves neither would be in the next: who shows whose they are has gone by
+// then.
+TEST_F(KillRoundsTest, end_in_one_round_also_who_was_looked_at_before_it_was_known_whose_it_is) {
+  Tenant& tenant = add("a", 1);
+  kills_.signal(tenant, SIGKILL, std::nullopt);
+  {
+    const LeftBehind left([](int out) {
+      int hidden[2];
+      char letter = 0;
+      if (::pipe(hidden) != 0) std::_Exit(77);
+      if (::fork() == 0) {  // with the higher number, as a rule: looked at first
+        change_root();
+        if (::write(hidden[1], "x", 1) != 1) std::_Exit(77);
+        stay(out);
+      }
+      if (::read(hidden[0], &letter, 1) != 1) std::_Exit(77);
+      for (;;) ::pause();
+    });
+    if (!left.can_be) GTEST_SKIP() << "no mount and user namespaces can be made here";
+    tenant.record.mount_namespace = left.record.mount_namespace;
+    tenant.record.grant_mount = left.record.grant_mount;
+    tenant.record.user = left.record.user;
+    const unsigned before = looks_;
+    EXPECT_TRUE(soon([&] { return looks_ > before; }));
+    EXPECT_TRUE(eventually([&] { return is_empty(left.record); })) << "after the first round";
+  }
+}
+
+TEST_F(KillRoundsTest, reach_who_was_forked_since_the_look_that_serves_all_who_ask_at_the_same_time) {
+  int fork_now[2], forked[2];
+  ASSERT_EQ(::pipe(fork_now), 0);
+  ASSERT_EQ(::pipe(forked), 0);
+  const pid_t root = ::fork();
+  if (root == 0) {
+    char letter = 0;
+    if (::read(fork_now[0], &letter, 1) != 1) std::_Exit(77);
+    const pid_t child = ::fork();
+    if (child != 0 && ::write(forked[1], &child, sizeof child) < 0) std::_Exit(77);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  Tenant& tenant = add("a", 0);
+  tenant.record.root_pid = root;
+  tenant.record.root_ticks = *system::start_ticks(root);
+  tenant.root_dead = false;
+  EXPECT_EQ(kills_.signal(tenant, SIGCONT, std::nullopt).reached, std::vector<pid_t>{root});
+  EXPECT_EQ(::write(fork_now[1], "x", 1), 1);
+  pid_t child = 0;
+  EXPECT_EQ(::read(forked[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  const auto reached = kills_.signal(tenant, SIGCONT, std::nullopt).reached;
+  EXPECT_EQ(std::ranges::count(reached, child), 1);
+  EXPECT_EQ(reached.size(), 2u);
+  ::kill(root, SIGKILL);
+  ::waitpid(root, nullptr, 0);
+  for (const int fd : {fork_now[0], fork_now[1], forked[0], forked[1]}) ::close(fd);
 }
 
 }  // namespace

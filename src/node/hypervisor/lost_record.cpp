@@ -84,7 +84,7 @@ void find_first_process(const StateDirectory& state, const system::FileIdentity&
   const bool has_directory = ::stat(directory.c_str(), &info) == 0;
   if (has_directory && ::geteuid() == 0) record.group = info.st_gid;
   std::vector<system::ProcessStat> may_be;
-  for (const pid_t pid : system::all_processes()) {
+  for (const pid_t pid : system::all_processes().value_or(std::vector<pid_t>())) {
     const auto stat = system::process_stat(pid);
     if (!stat || stat->dead() || stat->of_kernel || pid == ::getpid()) continue;
     if (!has_directory || may_be_of(pid, directory, info.st_gid)) may_be.push_back(*stat);
@@ -115,7 +115,8 @@ bool has_living_slot(const StateDirectory& state, const TenantRecord& record) {
   if (!page) return false;
   auto slots = taken_slots(*page->as<contract::ClaimPage>(), contract::kMaxProcesses);
   slots.resize(std::min<std::size_t>(slots.size(), kSlotsLookedAt));
-  return std::ranges::any_of(slots, [&](const SlotView& slot) { return host_pid_of(slot, record).has_value(); });
+  return std::ranges::any_of(
+      slots, [&](const SlotView& slot) { return host_process_of(slot, record).life != system::Life::gone; });
 }
 
 }  // namespace

@@ -199,7 +199,7 @@ TEST_F(MapReaderTest, tells_what_it_cannot_see_from_a_no) {
 }
 
 TEST_F(MapReaderTest, takes_no_thread_of_the_kernel_for_one_that_is_ending) {
-  for (const pid_t pid : system::all_processes()) {
+  for (const pid_t pid : system::all_processes().value_or(std::vector<pid_t>())) {
     const auto stat = system::process_stat(pid);
     if (!stat || !stat->of_kernel) continue;
     EXPECT_EQ(reader_.has_mapped(pid, stat->start_ticks, identity_, "claim", kStart), Answer::no) << stat->name;

@@ -5,16 +5,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "node/hypervisor/view_mount.h"
+#include "system/clock.h"
 #include "system/fd.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-constexpr std::size_t kMaxAncestors = 256;  // deeper than any shell goes; ends a chain that changes under us
+constexpr std::uint64_t kFirstReadNs = 50'000'000;  // of a list longer than any that is read at once
+
+std::optional<SeenProcess> without_namespace(pid_t pid) {
+  const auto stat = system::process_stat(pid);
+  return stat ? std::optional(SeenProcess{pid, stat->parent, stat->start_ticks, 0}) : std::nullopt;
+}
 
 bool acceptable_user(pid_t pid, const TenantRecord& record) {
   if (record.user == 0) return true;
@@ -32,7 +36,7 @@ std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root) {
                       theirs == system::namespace_inode(1, "mnt") || theirs == record.outer_namespace;
   // Without knowing where the request came from nothing tells a namespace of its own from one that many share.
   if (shared || record.outer_namespace == 0) return 0;
-  const Mounts mounts = mounts_of_first_thread(root);
+  const Mounts mounts = mounts_of_first_thread(root, system::thread_cpu_ns() + kFirstReadNs);
   if (!mounts.whole || !has_mount(mounts.text, record.grant_mount)) return 0;
   // It may have gone elsewhere meanwhile.
   const bool stays = ::stat(("/proc/" + std::to_string(root) + "/ns/mnt").c_str(), &info) == 0 &&
@@ -46,58 +50,68 @@ bool in_view_of(const TenantRecord& record, pid_t pid) {
   return process && table.in_view(record, process->mount_namespace) == InView::kYes;
 }
 
-std::vector<SeenProcess> with_ancestors(SeenProcess process) {
-  std::vector<SeenProcess> chain;
-  while (chain.size() < kMaxAncestors) {
-    chain.push_back(process);
-    const auto parent = process.parent > 1 ? system::process_stat(process.parent) : std::nullopt;
-    if (!parent) break;
-    process = {parent->pid, parent->parent, parent->start_ticks, 0};
-  }
-  return chain;
+std::vector<SeenProcess> with_ancestors(const SeenProcess& process) {
+  std::vector<SeenProcess> line;
+  static_cast<void>(any_of_line(process, without_namespace, [&](const SeenProcess& one) {
+    line.push_back(one);
+    return false;
+  }));
+  return line;
 }
 
 bool descends_from(const TenantRecord& record, pid_t pid) {
-  const auto stat = record.started() ? system::process_stat(pid) : std::nullopt;
-  if (!stat) return false;
-  return std::ranges::any_of(with_ancestors({pid, stat->parent, stat->start_ticks, 0}), [&](const SeenProcess& one) {
-    return one.pid == record.root_pid && one.start_ticks == record.root_ticks;
-  });
+  const auto process = record.started() ? without_namespace(pid) : std::nullopt;
+  return process && any_of_line(*process, without_namespace, [&](const SeenProcess& one) {
+           return one.pid == record.root_pid && one.start_ticks == record.root_ticks;
+         });
 }
 
 bool is_member(const TenantRecord& record, pid_t pid) { return descends_from(record, pid) || in_view_of(record, pid); }
 
-std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& record) {
+HostProcess host_process_of(const SlotView& slot, const TenantRecord& record) {
   const auto pid = static_cast<pid_t>(slot.pid);
-  if (pid <= 0) return std::nullopt;
+  if (pid <= 0) return {};
   const std::uint64_t ours = system::namespace_inode(::getpid(), "pid");
-  const auto fits = [&](pid_t candidate) {
+  const auto life_of = [&](pid_t candidate) {
+    const system::Life life = system::life_of(candidate, slot.start_ticks);
     const auto stat = system::process_stat(candidate);
-    return stat && !stat->dead() && !stat->of_kernel && stat->start_ticks == slot.start_ticks &&
-           acceptable_user(candidate, record);
+    if (stat && stat->of_kernel) return system::Life::gone;
+    if (life != system::Life::lives || acceptable_user(candidate, record)) return life;
+    return system::process_user(candidate) || system::is_gone(candidate) ? system::Life::gone : system::Life::unknown;
   };
-  if (slot.pid_namespace == 0 || slot.pid_namespace == ours) return fits(pid) ? std::optional(pid) : std::nullopt;
-  for (const pid_t candidate : system::all_processes()) {
-    if (!fits(candidate)) continue;
-    const auto names = system::namespace_pids(candidate);
-    if (names.size() < 2 || names.back() != pid) continue;
-    if (system::namespace_inode(candidate, "pid") == slot.pid_namespace) return candidate;
+  if (slot.pid_namespace == 0 || slot.pid_namespace == ours) {
+    const system::Life life = life_of(pid);
+    return {life, life == system::Life::lives ? pid : 0};
   }
-  return std::nullopt;
+  const auto all = system::all_processes();
+  if (!all) return {system::Life::unknown, 0};
+  HostProcess none;
+  for (const pid_t candidate : *all) {
+    const system::Life life = life_of(candidate);
+    if (life == system::Life::unknown) none.life = life;
+    if (life != system::Life::lives) continue;
+    const auto names = system::namespace_pids(candidate);
+    if (names.empty() && !system::is_gone(candidate)) none.life = system::Life::unknown;
+    if (names.size() < 2 || names.back() != pid) continue;
+    if (system::namespace_inode(candidate, "pid") == slot.pid_namespace) return {life, candidate};
+  }
+  return none;
 }
 
 // As kill(2) says: by its real or saved user, or with all rights in a user namespace that the user has made.
-bool may_signal(uid_t user, pid_t pid) {
+Signalled may_reach(uid_t user, pid_t pid) {
   const auto users = system::process_users(pid);
-  if (users && (users->real == user || users->saved == user)) return true;
+  if (!users) return system::is_gone(pid) ? Signalled::kGone : Signalled::kNotAllowed;
+  if (users->real == user || users->saved == user) return Signalled::kYes;
   const std::string path = "/proc/" + std::to_string(system::living_thread(pid)) + "/ns/user";
-  return users && system::maker_of(system::Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC))) == user;
+  const bool made = system::maker_of(system::Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC))) == user;
+  return made ? Signalled::kYes : Signalled::kNotAllowed;
 }
 
 Signalled signal_seen(const SeenProcess& process, int number, std::optional<uid_t> user) {
   const auto pidfd = system::open_pidfd(process.pid);
   if (!pidfd || system::start_ticks(process.pid) != process.start_ticks) return Signalled::kGone;
-  if (user && !may_signal(*user, process.pid)) return Signalled::kNotAllowed;
+  if (const Signalled how = user ? may_reach(*user, process.pid) : Signalled::kYes; how != Signalled::kYes) return how;
   return system::signal_process(pidfd->get(), number) ? Signalled::kYes : Signalled::kGone;
 }
 

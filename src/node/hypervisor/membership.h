@@ -12,6 +12,7 @@
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/process_table.h"
 #include "node/hypervisor/tenant_record.h"
+#include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 
@@ -22,17 +23,22 @@ std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root);
 
 // In the tenant's view, or in a mount namespace that was made within it.
 bool in_view_of(const TenantRecord& record, pid_t pid);
-std::vector<SeenProcess> with_ancestors(SeenProcess process);  // itself, its parent, and so on; without namespaces
+std::vector<SeenProcess> with_ancestors(const SeenProcess& process);  // itself, its parent, and so on; no namespaces
 bool descends_from(const TenantRecord& record, pid_t pid);
 bool is_member(const TenantRecord& record, pid_t pid);  // either
 
 // The process on this host that a claim slot speaks of: same pid namespace, same name in it, same start time, same user
-// (or a tenant of root). Nothing when there is none: it has died, or the claim lies.
-std::optional<pid_t> host_pid_of(const SlotView& slot, const TenantRecord& record);
+// (or a tenant of root). Gone where there is none: it has died, or the claim lies.
+struct HostProcess {
+  system::Life life = system::Life::gone;
+  pid_t pid = 0;
+};
+HostProcess host_process_of(const SlotView& slot, const TenantRecord& record);
 
-// Whether the kernel would let this user signal it, by the user's own kill(2).
-bool may_signal(uid_t user, pid_t pid);
 enum class Signalled { kYes, kGone, kNotAllowed };
+// Whether the kernel would let this user signal it, by the user's own kill(2).
+Signalled may_reach(uid_t user, pid_t pid);
+inline bool may_signal(uid_t user, pid_t pid) { return may_reach(user, pid) == Signalled::kYes; }
 // Behind its pidfd, since its number may be another process's by now. `user`: who asks, where it is a stranger.
 Signalled signal_seen(const SeenProcess& process, int number, std::optional<uid_t> user);
 

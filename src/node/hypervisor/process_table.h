@@ -2,8 +2,8 @@
 // Who is on this machine, as one look at /proc has seen it: made once and asked for all slices. Of each process its
 // parent, its start and its mount namespace; of each namespace the slices whose grants are mounted there. A process
 // that forks and exits while the others are looked at leaves its child to the next list; so lists again until all who
-// were new in one have been seen alive. Unknown is not absent: is_empty() is only ever true of what is certain. One
-// thread.
+// were new in one have been seen alive. Unknown is not absent: is_empty() is only ever true of what is certain, and of
+// nothing where something could not be read that is there. One thread.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -15,16 +15,11 @@
 #include <unordered_set>
 #include <vector>
 
+#include "node/hypervisor/ancestry.h"
 #include "node/hypervisor/tenant_record.h"
+#include "node/hypervisor/view_mount.h"
 
 namespace tensor_fusion::node::hypervisor {
-
-struct SeenProcess {
-  pid_t pid = 0;
-  pid_t parent = 0;
-  std::uint64_t start_ticks = 0;
-  std::uint64_t mount_namespace = 0;  // 0: not readable
-};
 
 enum class InView { kYes, kNo, kUnknown };  // in a slice's view, or in a mount namespace that was made within it
 
@@ -38,6 +33,7 @@ class ProcessTable {
   // For these slices. The first list is taken as a whole, however long it takes, and further ones for so much time.
   static ProcessTable look(const Slices& slices, std::uint64_t for_ns, const Found& found = {});
   static ProcessTable look_at(pid_t pid, const Slices& slices);  // and at nobody else
+  void look_for_new();                                           // at those who were not there, for the same slices
 
   InView in_view(const TenantRecord& slice, std::uint64_t mount_namespace) const;
   bool is_member(const TenantRecord& slice, const SeenProcess& process) const;  // by its namespace or its descent
@@ -51,18 +47,30 @@ class ProcessTable {
   bool knows(const TenantRecord& slice) const;  // it was looked for
   const std::unordered_map<pid_t, SeenProcess>& all() const { return processes_; }
   const SeenProcess* find(pid_t pid) const;
+  std::size_t reads_of(std::optional<uid_t> maker) const;  // how often mounts were read in this one's namespaces
 
  private:
   struct Namespace {
-    bool whole = false;            // all of its mounts were seen
-    std::vector<unsigned> grants;  // of slices, that are mounted there
-    bool asked = false;            // for who made it, because it hides them
+    std::vector<RootFolder> roots;  // from where its mounts were read: others may see other mounts
+    bool whole = false;             // all of its mounts were seen
+    bool left_out = false;          // not from everywhere
+    std::vector<unsigned> grants;   // of slices, that are mounted there
+    bool asked = false;             // for who made it
     std::optional<uid_t> maker;
+  };
+  // What was read of the namespaces of one maker, who can so hide no others than their own.
+  struct Spent {
+    std::size_t reads = 0, bytes = 0;
+    std::uint64_t ns = 0;
+    bool has_more() const;
   };
   explicit ProcessTable(const Slices& slices);
   bool take(pid_t pid, const Found& found, bool& enough);
   bool look_into(pid_t pid, std::uint64_t mount_namespace);
-  bool descends(const TenantRecord& slice, pid_t pid) const;
+  bool ask_for_maker(pid_t pid, std::uint64_t mount_namespace, Namespace& place);
+  bool read_mounts(pid_t pid, std::uint64_t mount_namespace, const RootFolder& root, Namespace& place);
+  std::uint64_t where_unreadable(pid_t pid) const;
+  bool descends(const TenantRecord& slice, const SeenProcess& process) const;
   bool has_root(const TenantRecord& slice) const;
 
   std::map<std::string, unsigned, std::less<>> grants_;  // by their names among mounts
@@ -70,10 +78,11 @@ class ProcessTable {
   std::unordered_map<std::uint64_t, Namespace> namespaces_;  // of those that were seen
   std::unordered_set<std::uint64_t> shared_;                 // the machine's and ours: nobody's view
   std::unordered_set<std::uint64_t> views_;                  // the slices' own
-  std::size_t read_ = 0;                                     // namespaces
-  std::size_t bytes_ = 0;                                    // of their mounts
+  std::unordered_set<uid_t> users_;                          // of the slices that have views
+  std::map<std::optional<uid_t>, Spent> spent_;
   unsigned lists_ = 0;
   bool complete_ = false;  // nobody can have been missed
+  bool failed_ = false;    // somebody or something that is there could not be looked at
 };
 
 }  // namespace tensor_fusion::node::hypervisor

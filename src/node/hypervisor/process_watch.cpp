@@ -1,5 +1,6 @@
 #include "node/hypervisor/process_watch.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -40,9 +41,11 @@ void ProcessWatch::verify(Tenant& tenant) {
 bool ProcessWatch::slot_is_dead(const Tenant& tenant, std::uint32_t slot) {
   for (const LiveProcess& process : tenant.processes)
     if (process.slot == slot)
-      return process.dead || (process.host_pid != 0 && !system::is_alive(process.host_pid, process.start_ticks));
+      return process.dead ||
+             (process.host_pid != 0 && system::life_of(process.host_pid, process.start_ticks) == system::Life::gone);
   const SlotView view = slot_view(tenant.pages.claim(), slot);
-  return view.state == contract::kSlotFree || view.state == contract::kSlotReaping || !host_pid_of(view, tenant.record);
+  return view.state == contract::kSlotFree || view.state == contract::kSlotReaping ||
+         host_process_of(view, tenant.record).life == system::Life::gone;
 }
 
 bool ProcessWatch::holder_is_gone(const Tenant& tenant, std::uint32_t device, std::uint32_t holder) {
@@ -99,34 +102,47 @@ void ProcessWatch::take_notice_of(Tenant& tenant, const SlotView& slot) {
     tenant.processes.push_back(std::move(process));
     return;
   }
-  const auto host_pid = host_pid_of(slot, tenant.record);
-  if (!host_pid) {
+  // What cannot be told now the next scan asks again.
+  const auto [life, host_pid] = host_process_of(slot, tenant.record);
+  if (life == system::Life::unknown) return;
+  if (life == system::Life::gone) {
     process.dead = true;
     tenant.processes.push_back(std::move(process));
     reap(tenant, slot.index);
     return;
   }
-  if (!is_member(tenant.record, *host_pid)) {
-    std::string foreign = hooks_.member_elsewhere(tenant, *host_pid);
+  auto pidfd = system::open_pidfd(host_pid);
+  if (!pidfd && !system::is_gone(host_pid)) return;
+  // Each of the questions below opens a file, and none can be answered without.
+  if (pidfd && !system::Fd(::fcntl(pidfd->get(), F_DUPFD_CLOEXEC, 0))) return;
+  bool is_own = descends_from(tenant.record, host_pid);
+  if (!is_own) {
+    if (!budget_.has_more(tenant.record.user, process.seen_ns)) return;
+    is_own = in_view_of(tenant.record, host_pid);
+    budget_.spend(tenant.record.user, process.seen_ns, system::monotonic_ns());
+  }
+  if (!is_own) {
+    std::string foreign = hooks_.member_elsewhere(tenant, host_pid);
     if (!foreign.empty()) foreign = " of tenant " + foreign;
     // We have every claim page in our memory and belong to none of them.
-    if (*host_pid == ::getpid()) foreign = ", which is the hypervisor";
+    if (host_pid == ::getpid()) foreign = ", which is the hypervisor";
     if (foreign.empty()) {
-      const auto mapped = tenant.maps.has_mapped(system::living_thread(*host_pid), slot.start_ticks,
+      const auto mapped = tenant.maps.has_mapped(system::living_thread(host_pid), slot.start_ticks,
                                                  tenant.pages.claim_file(), contract::kClaimFile, process.seen_ns);
       if (mapped == MapReader::Answer::later) return;  // the next scan asks again
       if (mapped != MapReader::Answer::yes) foreign = ", which is not one of its own";
     }
     // One that has died meanwhile shows nothing: its slot is returned below.
-    if (!foreign.empty() && system::is_alive(*host_pid, slot.start_ticks)) {
-      hooks_.tampered(tenant, "claims process " + std::to_string(*host_pid) + foreign);
+    const system::Life now = system::life_of(host_pid, slot.start_ticks);
+    if (now == system::Life::unknown) return;
+    if (!foreign.empty() && now == system::Life::lives) {
+      hooks_.tampered(tenant, "claims process " + std::to_string(host_pid) + foreign);
       tenant.processes.push_back(std::move(process));  // host_pid stays 0: not watched, not listed, not signalled
       return;
     }
   }
-  process.host_pid = *host_pid;
-  auto pidfd = system::open_pidfd(*host_pid);
-  if (!pidfd || !system::is_alive(*host_pid, slot.start_ticks)) {
+  process.host_pid = host_pid;
+  if (!pidfd || system::life_of(host_pid, slot.start_ticks) == system::Life::gone) {
     process.dead = true;
     tenant.processes.push_back(std::move(process));
     reap(tenant, slot.index);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "node/hypervisor/look_budget.h"
 #include "node/hypervisor/tenant.h"
 #include "system/loop.h"
 
@@ -35,6 +36,7 @@ class ProcessWatch {
 
   system::Loop& loop_;
   Hooks hooks_;
+  LookBudget budget_;  // by the slices' users
 };
 
 }  // namespace tensor_fusion::node::hypervisor

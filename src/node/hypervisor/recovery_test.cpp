@@ -291,5 +291,21 @@ TEST(Hypervisor, ignores_what_is_not_its_own_in_the_state_directory) {
   EXPECT_FALSE(system::exists(daemon.state() + "/tenants/stray"));
 }
 
+// Else it would be taken for started for ever, and be nobody's to end.
+TEST(Hypervisor, has_not_started_a_slice_whose_record_could_not_be_saved) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  const std::string record = daemon.state() + "/records/" + slice.reply.id + ".json";
+  Child child;
+  std::filesystem::remove(record);
+  ASSERT_TRUE(std::filesystem::create_directory(record));
+  EXPECT_FALSE(slice.client.started(slice.reply.id, child.pid));
+  ASSERT_TRUE(std::filesystem::remove(record));
+  EXPECT_TRUE(slice.client.started(slice.reply.id, child.pid));
+  child.end();
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a")["name"].as_string().empty(); }));
+}
+
 }  // namespace
 }  // namespace tensor_fusion::node::hypervisor

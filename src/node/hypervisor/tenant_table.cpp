@@ -22,6 +22,7 @@ using base::ErrorCode;
 
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
+constexpr std::uint64_t kWatchAgainNs = 100'000'000;
 constexpr std::size_t kTamperingsKept = 8;
 
 // Of the program that was run, which need not be the last.
@@ -160,9 +161,16 @@ void TenantTable::adopt(std::unique_ptr<Tenant> owned) {
   Tenant& tenant = *owned;
   tenant.share_id = next_share_id_++;
   tenant.record.grant_mount = mount_name(state_.tenant(tenant.record.id) + "/" + contract::kGrantFile);
+  if (tenant.record.grant_mount.empty())
+    events_.add({.kind = "hypervisor",
+                 .tenant = tenant.record.name,
+                 .device = "",
+                 .message = "the kernel does not say on which mount its pages "
+                            "are: it has no view of its own, and only "
+                            "descent tells its processes"});
   tenant.usage.resize(tenant.record.devices.size());
   tenants_[tenant.record.id] = std::move(owned);
-  owners_.clear();
+  owners_.ask_anew();
   for (std::size_t i = 0; i < tenant.record.devices.size(); ++i) {
     Device* device = devices_.find(tenant.record.devices[i].uuid);
     auto& overhead = tenant.pages.grant().devices[i].context_overhead_bytes;
@@ -204,31 +212,41 @@ base::Result<void> TenantTable::started(Tenant& tenant, const system::ProcessSta
   }
   if (tenant.record.user != 0 && *user != tenant.record.user)
     return base::fail(ErrorCode::kPermission, "process " + std::to_string(first.pid) + " belongs to another user");
-  owners_.clear();
-  tenant.record.root_pid = first.pid;
-  tenant.record.root_ticks = first.start_ticks;
-  tenant.record.mount_namespace = private_mount_namespace(tenant.record, first.pid);
+  TenantRecord record = tenant.record;
+  record.root_pid = first.pid;
+  record.root_ticks = first.start_ticks;
+  record.mount_namespace = private_mount_namespace(record, first.pid);
+  if (auto saved = save_record(state_.record(record.id), record); !saved) return saved;
+  owners_.ask_anew();
+  tenant.record = std::move(record);
   tenant.lease = 0;
-  if (auto saved = save_record(state_.record(tenant.record.id), tenant.record); !saved) return saved;
   watch_root(tenant);
   return {};
 }
 
 void TenantTable::watch_root(Tenant& tenant) {
   tenant.watched_ns = system::monotonic_ns();
+  const std::string id = tenant.record.id;
   auto pidfd = system::open_pidfd(tenant.record.root_pid);
-  if (!pidfd || !system::is_alive(tenant.record.root_pid, tenant.record.root_ticks)) {
+  const system::Life life = system::life_of(tenant.record.root_pid, tenant.record.root_ticks);
+  if (life == system::Life::gone) {
     tenant.root_dead = true;
     guard_view(tenant);
-    const std::string id = tenant.record.id;
     loop_.after(0, [this, id] {
       if (Tenant* found = find_by_id(id)) end_if_over(*found);
     });
     return;
   }
+  if (life == system::Life::unknown || !pidfd) {
+    // Descriptors are wanting, and nobody's end is told by that.
+    loop_.after(kWatchAgainNs, [this, id] {
+      Tenant* found = find_by_id(id);
+      if (found && !found->root && !found->root_dead) watch_root(*found);
+    });
+    return;
+  }
   tenant.root = *std::move(pidfd);
   guard_view(tenant);
-  const std::string id = tenant.record.id;
   static_cast<void>(loop_.watch(tenant.root.get(), EPOLLIN, [this, id](std::uint32_t) {
     Tenant* found = find_by_id(id);
     if (!found) return;
@@ -246,7 +264,7 @@ void TenantTable::look_where_it_is(Tenant& tenant) {
   if (tenant.record.mount_namespace != 0 || tenant.root_dead) return;
   tenant.record.mount_namespace = private_mount_namespace(tenant.record, tenant.record.root_pid);
   if (tenant.record.mount_namespace == 0) return;
-  owners_.clear();
+  owners_.ask_anew();
   static_cast<void>(save_record(state_.record(tenant.record.id), tenant.record));
   guard_view(tenant);
 }
@@ -305,7 +323,7 @@ void TenantTable::remove(Tenant& tenant, const std::string& why) {
   ::unlink(state_.record(id).c_str());
   TenantPages::remove(state_.tenant(id), hidden(id));
   events_.add({.kind = "ended", .tenant = tenant.record.name, .device = "", .message = why});
-  owners_.clear();
+  owners_.forget(tenant);
   tenants_.erase(id);
   if (tenants_.empty()) share_.stop();  // nobody needs a heartbeat
   if (hooks_.capacity) hooks_.capacity();
@@ -335,36 +353,6 @@ bool TenantTable::is_limited(Tenant& tenant, pid_t host_pid) {
       return process.proof.holds(host_pid, process.start_ticks, tenant.maps, tenant.slice_files(),
                                  system::monotonic_ns());
   return false;
-}
-
-Tenant* TenantTable::belongs_to(pid_t host_pid) {
-  const auto stat = system::process_stat(host_pid);
-  if (!stat) return nullptr;
-  const std::uint64_t mounts = system::namespace_inode(host_pid, "mnt");
-  const auto known = owners_.find(host_pid);
-  if (known != owners_.end() && known->second.start_ticks == stat->start_ticks &&
-      known->second.mount_namespace == mounts)
-    return known->second.tenant;
-  Tenant* owner = look_for_owner({host_pid, stat->parent, stat->start_ticks, mounts});
-  if (mounts != 0) owners_[host_pid] = {stat->start_ticks, mounts, owner};
-  return owner;
-}
-
-Tenant* TenantTable::look_for_owner(const SeenProcess& process) {
-  for (const auto& [id, tenant] : tenants_)
-    if (tenant->record.mount_namespace != 0 && tenant->record.mount_namespace == process.mount_namespace)
-      return tenant.get();
-  for (const SeenProcess& ancestor : with_ancestors(process))
-    for (const auto& [id, tenant] : tenants_)
-      if (tenant->record.root_pid == ancestor.pid && tenant->record.root_ticks == ancestor.start_ticks &&
-          tenant->record.started())
-        return tenant.get();
-  ProcessTable::Slices slices;
-  for (const auto& [id, tenant] : tenants_) slices.push_back(&tenant->record);
-  const ProcessTable table = ProcessTable::look_at(process.pid, slices);
-  for (const auto& [id, tenant] : tenants_)
-    if (table.in_view(tenant->record, process.mount_namespace) == InView::kYes) return tenant.get();
-  return nullptr;
 }
 
 void TenantTable::end_if_over(Tenant& tenant) {
@@ -408,7 +396,7 @@ void TenantTable::scan_all() {
 }
 
 void TenantTable::look_after_all() {
-  owners_.clear();
+  owners_.ask_anew();
   kills_.forget_look();
   const std::uint64_t now_ms = system::wall_ms();
   for (Tenant* tenant : all()) {

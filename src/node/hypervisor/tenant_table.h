@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "node/hypervisor/claim_view.h"
@@ -15,6 +14,7 @@
 #include "node/hypervisor/end_watch.h"
 #include "node/hypervisor/event_ring.h"
 #include "node/hypervisor/kill_rounds.h"
+#include "node/hypervisor/owner_book.h"
 #include "node/hypervisor/process_watch.h"
 #include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/tenant.h"
@@ -72,8 +72,7 @@ class TenantTable {
  private:
   void adopt(std::unique_ptr<Tenant> tenant);
   void restore_one(const std::string& id);
-  Tenant* belongs_to(pid_t host_pid);  // by its namespace, its descent or its mounts
-  Tenant* look_for_owner(const SeenProcess& process);
+  Tenant* belongs_to(pid_t host_pid) { return owners_.owner_of(host_pid, all()); }
   void watch_root(Tenant& tenant);
   void look_where_it_is(Tenant& tenant);
   void guard_view(Tenant& tenant);
@@ -95,13 +94,7 @@ class TenantTable {
   Hooks hooks_;
   ProcessWatch watch_;
   std::map<std::string, std::unique_ptr<Tenant>> tenants_;  // by id
-  // What belongs_to() has found: kept while the process is in that namespace, no slice begins or ends, and for a look
-  // at all.
-  struct Owner {
-    std::uint64_t start_ticks = 0, mount_namespace = 0;
-    Tenant* tenant = nullptr;  // nobody's
-  };
-  std::unordered_map<pid_t, Owner> owners_;
+  OwnerBook owners_;
   std::optional<ProcessTable> restoring_;  // as long as it serves for all of them
   std::deque<std::string> ending_;         // ids of those whose turn it is to be ended
   EndWatch ends_;

@@ -4,12 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <utility>
 
 #include "base/text.h"
+#include "system/clock.h"
 #include "system/fd.h"
 #include "system/file.h"
 #include "system/process.h"
@@ -34,14 +36,29 @@ std::string escaped(std::string_view path) {
   return text;
 }
 
-Mounts read_from(int file) {
+// The number of the mount that a file is on. statx() tells of it since Linux 5.8 only, this always.
+std::string mount_of(const char* path) {
+  constexpr std::string_view kField = "mnt_id:";
+  const system::Fd file(::open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!file) return "";
+  const auto info = system::read_file("/proc/self/fdinfo/" + std::to_string(file.get()), 4096);
+  if (!info) return "";
+  for (const std::string_view line : base::split(*info, '\n'))
+    if (line.starts_with(kField)) return std::string(base::trim(line.substr(kField.size())));
+  return "";
+}
+
+bool is_for_want(int why) { return why == EMFILE || why == ENFILE || why == ENOMEM; }
+
+Mounts read_from(int file, std::uint64_t until_ns) {
   Mounts mounts;
   std::size_t bytes = 0;
-  while (bytes < kMostBytes) {
+  while (bytes < kMostBytes && (bytes == 0 || system::thread_cpu_ns() < until_ns)) {
     mounts.text.resize(bytes + kPieceBytes);
     const ssize_t got = ::read(file, mounts.text.data() + bytes, kPieceBytes);
     if (got < 0 && errno == EINTR) continue;
     if (got == 0) mounts.whole = bytes > 0;
+    if (got < 0) mounts.failed = is_for_want(errno);
     if (got <= 0) break;
     bytes += static_cast<std::size_t>(got);
   }
@@ -49,29 +66,30 @@ Mounts read_from(int file) {
   return mounts;
 }
 
-Mounts read_mounts(pid_t pid) {
+Mounts read_mounts(pid_t pid, std::uint64_t until_ns) {
   const system::Fd file(::open(("/proc/" + std::to_string(pid) + "/mountinfo").c_str(), O_RDONLY | O_CLOEXEC));
-  return file ? read_from(file.get()) : Mounts();
+  if (file) return read_from(file.get(), until_ns);
+  Mounts none;
+  none.failed = is_for_want(errno);
+  return none;
 }
 
 }  // namespace
 
 std::string all_of(int mountinfo) {
   if (::lseek(mountinfo, 0, SEEK_SET) != 0) return "";
-  Mounts mounts = read_from(mountinfo);
+  Mounts mounts = read_from(mountinfo, UINT64_MAX);
   return mounts.whole ? std::move(mounts.text) : "";
 }
 
 std::string mount_name(const std::string& file) {
-  struct statx info{};
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(file.c_str(), nullptr), &std::free);
-  if (!real || ::statx(AT_FDCWD, real.get(), AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &info) != 0 ||
-      (info.stx_mask & STATX_MNT_ID) == 0)
-    return "";
+  const std::string wanted = real ? mount_of(real.get()) : "";
+  if (wanted.empty()) return "";
   const auto mounts = system::read_file("/proc/self/mountinfo");
   if (!mounts) return "";
   // mount parent device root mount-point …
-  const std::string path = escaped(real.get()), wanted = std::to_string(info.stx_mnt_id);
+  const std::string path = escaped(real.get());
   for (const std::string_view line : base::split(*mounts, '\n')) {
     const auto fields = base::split(line, ' ');
     if (fields.size() < 5 || fields[0] != wanted) continue;
@@ -82,13 +100,28 @@ std::string mount_name(const std::string& file) {
   return "";
 }
 
-Mounts mounts_of_first_thread(pid_t pid) { return read_mounts(pid); }
+Mounts mounts_of_first_thread(pid_t pid, std::uint64_t until_ns) { return read_mounts(pid, until_ns); }
 
-Mounts mounts_of(pid_t pid) {
-  Mounts mounts = read_mounts(pid);
-  if (!mounts.text.empty()) return mounts;
+Mounts mounts_of(pid_t pid, std::uint64_t until_ns) {
+  Mounts mounts = read_mounts(pid, until_ns);
+  if (!mounts.text.empty() || mounts.failed) return mounts;
   const pid_t thread = system::living_thread(pid);
-  return thread == pid ? mounts : read_mounts(thread);
+  return thread == pid ? mounts : read_mounts(thread, until_ns);
+}
+
+// The file system is not asked: it may be one that a process of the slice answers for, or does not.
+std::optional<RootFolder> root_of(pid_t pid) {
+  const std::string link = "/proc/" + std::to_string(system::living_thread(pid)) + "/root";
+  RootFolder root;
+  std::array<char, 4096> path{};
+  const ssize_t length = ::readlink(link.c_str(), path.data(), path.size());
+  if (length < 0 && (errno == ENOENT || errno == ESRCH)) return std::nullopt;
+  root.path.assign(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  struct statx info{};
+  if (::statx(AT_FDCWD, link.c_str(), AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_MNT_ID, &info) == 0 &&
+      (info.stx_mask & STATX_MNT_ID) != 0)
+    root.mount = info.stx_mnt_id;
+  return root;
 }
 
 void for_each_mount(std::string_view mounts, const std::function<void(std::string_view name)>& take) {
