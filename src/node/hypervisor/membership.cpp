@@ -28,20 +28,27 @@ bool acceptable_user(pid_t pid, const TenantRecord& record) {
 
 }  // namespace
 
-std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root) {
+View view_of(const TenantRecord& record, pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/ns/mnt";
+  View view;
+  system::Fd kept(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info{};
-  if (::stat(("/proc/" + std::to_string(root) + "/ns/mnt").c_str(), &info) != 0) return 0;
-  const auto theirs = static_cast<std::uint64_t>(info.st_ino);
-  const bool shared = theirs == system::namespace_inode(::getpid(), "mnt") ||
-                      theirs == system::namespace_inode(1, "mnt") || theirs == record.outer_namespace;
-  // Without knowing where the request came from nothing tells a namespace of its own from one that many share.
-  if (shared || record.outer_namespace == 0) return 0;
-  const Mounts mounts = mounts_of_first_thread(root, system::thread_cpu_ns() + kFirstReadNs);
-  if (!mounts.whole || !has_mount(mounts.text, record.grant_mount)) return 0;
+  if (!kept || ::fstat(kept.get(), &info) != 0) return view;
+  const auto number = static_cast<std::uint64_t>(info.st_ino);
+  if (number == system::namespace_inode(::getpid(), "mnt") || number == system::namespace_inode(1, "mnt")) return view;
+  const Mounts mounts = mounts_of_first_thread(pid, system::thread_cpu_ns() + kFirstReadNs);
+  if (!mounts.whole || !has_mount(mounts.text, record.grant_mount)) return view;
   // It may have gone elsewhere meanwhile.
-  const bool stays = ::stat(("/proc/" + std::to_string(root) + "/ns/mnt").c_str(), &info) == 0 &&
-                     static_cast<std::uint64_t>(info.st_ino) == theirs;
-  return stays ? theirs : 0;
+  if (::stat(path.c_str(), &info) == 0 && static_cast<std::uint64_t>(info.st_ino) == number)
+    view = {number, std::move(kept)};
+  return view;
+}
+
+View private_view(const TenantRecord& record, pid_t root) {
+  // Without knowing where the request came from nothing tells a namespace of its own from one that many share.
+  if (record.outer_namespace == 0) return {};
+  View view = view_of(record, root);
+  return view.number == record.outer_namespace ? View{} : std::move(view);
 }
 
 bool in_view_of(const TenantRecord& record, pid_t pid) {

@@ -12,14 +12,22 @@
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/process_table.h"
 #include "node/hypervisor/tenant_record.h"
+#include "system/fd.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
 
-// The mount namespace of the tenant's first process when it is the tenant's own: the slice's grant is mounted there,
-// and it is not ours (a service may have one of its own), not the machine's, not that of who asked. 0 otherwise. Where
-// its first thread is: others may have stayed behind, in a namespace that many share.
-std::uint64_t private_mount_namespace(const TenantRecord& record, pid_t root);
+// A mount namespace of which the slice's grant is one of the mounts, by its number and a descriptor that keeps it: the
+// kernel gives the numbers of those that nobody has any more to the next ones.
+struct View {
+  std::uint64_t number = 0;  // 0: there is none
+  system::Fd kept;
+};
+// Where this process's first thread is, when the grant is mounted there: others may have stayed behind, in a namespace
+// that many share. None for ours (a service may have one of its own) and for the machine's.
+View view_of(const TenantRecord& record, pid_t pid);
+// The same of the tenant's first process, and none for that of who asked: it is the tenant's own.
+View private_view(const TenantRecord& record, pid_t root);
 
 // In the tenant's view, or in a mount namespace that was made within it.
 bool in_view_of(const TenantRecord& record, pid_t pid);

@@ -122,10 +122,31 @@ TEST(Membership, takes_a_namespace_for_a_slices_view_only_where_the_grant_is_mou
   const Moved view(scratch.path("grant"), false), shared("", false), left(scratch.path("grant"), true);
   if (!view.can_be) GTEST_SKIP() << "no mount namespace can be made here";
   ASSERT_TRUE(shared.can_be && left.can_be);
-  EXPECT_EQ(private_mount_namespace(record, view.pid), system::namespace_inode(view.pid, "mnt"));
-  EXPECT_EQ(private_mount_namespace(record, shared.pid), 0u);
+  EXPECT_EQ(private_view(record, view.pid).number, system::namespace_inode(view.pid, "mnt"));
+  EXPECT_EQ(private_view(record, shared.pid).number, 0u);
   EXPECT_NE(system::namespace_inode(left.pid, "mnt"), 0u);
-  EXPECT_EQ(private_mount_namespace(record, left.pid), 0u) << "others of its threads are not asked";
+  EXPECT_EQ(private_view(record, left.pid).number, 0u) << "others of its threads are not asked";
+}
+
+// The next namespace gets the lowest number that nobody has: whoever that is would be taken for the slice's.
+TEST(Membership, keeps_the_number_of_a_slices_view_from_who_comes_later) {
+  const system::ScratchDirectory scratch;
+  ASSERT_TRUE(system::replace_file(scratch.path("grant"), ""));
+  TenantRecord record;
+  record.grant_mount = mount_name(scratch.path("grant"));
+  record.outer_namespace = 1;
+  View view;
+  {
+    const Moved first(scratch.path("grant"), false);
+    if (!first.can_be) GTEST_SKIP() << "no mount namespace can be made here";
+    view = private_view(record, first.pid);
+    ASSERT_NE(view.number, 0u);
+  }
+  for (int i = 0; i < 8; ++i) {
+    const Moved later("", false);
+    ASSERT_TRUE(later.can_be);
+    EXPECT_NE(system::namespace_inode(later.pid, "mnt"), view.number);
+  }
 }
 
 // On a machine of many processes, where some come and go all the time.

@@ -179,12 +179,12 @@ bool ProcessTable::knows(const TenantRecord& slice) const {
 InView ProcessTable::in_view(const TenantRecord& slice, std::uint64_t mount_namespace) const {
   if (slice.mount_namespace == 0 || mount_namespace == 0) return InView::kNo;
   if (mount_namespace == slice.mount_namespace) return InView::kYes;
-  if (slice.grant_mount.empty() || mount_namespace == slice.outer_namespace || shared_.contains(mount_namespace))
-    return InView::kNo;
+  if (slice.grant_mount.empty() || shared_.contains(mount_namespace)) return InView::kNo;
   const auto grant = grants_.find(slice.grant_mount);
   const auto place = namespaces_.find(mount_namespace);
   if (grant == grants_.end() || place == namespaces_.end()) return InView::kUnknown;
   if (std::ranges::find(place->second.grants, grant->second) != place->second.grants.end()) return InView::kYes;
+  if (mount_namespace == slice.outer_namespace) return InView::kNo;
   if (place->second.whole && !place->second.left_out) return InView::kNo;
   return !place->second.asked || place->second.maker == slice.user ? InView::kUnknown : InView::kNo;
 }

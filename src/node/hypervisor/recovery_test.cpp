@@ -105,6 +105,31 @@ TEST(Hypervisor, reclaims_who_died_while_it_was_away) {
   EXPECT_FALSE(daemon.tenant("kept").is_null());
 }
 
+// While none runs nobody keeps the namespace of a slice, and the kernel gives its number to the next.
+TEST(Hypervisor, takes_no_stranger_for_a_slices_process_by_the_number_of_a_namespace) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  daemon.kill();
+  const Program stranger("stranger", [] {
+    if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
+  });
+  const std::uint64_t number = system::namespace_inode(stranger.pid, "mnt");
+  if (number == 0 || number == system::namespace_inode(::getpid(), "mnt"))
+    GTEST_SKIP() << "no mount namespace can be made here";
+  const std::string file = daemon.state() + "/records/" + slice.reply.id + ".json";
+  auto record = load_record(file);
+  ASSERT_TRUE(record);
+  record->mount_namespace = number;
+  ASSERT_TRUE(save_record(file, *record));
+  child.end();
+  ASSERT_TRUE(daemon.start());
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
+  EXPECT_EQ(::kill(stranger.pid, 0), 0);
+}
+
 TEST(Hypervisor, never_ends_tenants_with_itself) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());

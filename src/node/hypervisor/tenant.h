@@ -73,6 +73,7 @@ struct Tenant {
   std::optional<uid_t> early_signal_by;  // ... where it came of a stranger
   std::optional<SeenProcess> member;     // somebody who lived there when it was looked at last
   bool removed = false;
+  system::Fd view;                    // keeps its mount namespace, and so the number to this slice
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one
   LockWatch locks;
   MapReader maps;

@@ -24,6 +24,8 @@ struct TenantDeviceRecord {
   bool operator==(const TenantDeviceRecord&) const = default;
 };
 
+inline constexpr std::uint64_t kNumberUnknown = ~std::uint64_t{0};  // of a mount namespace
+
 struct TenantRecord {
   std::string id;
   std::string name;
@@ -34,7 +36,7 @@ struct TenantRecord {
   std::string boot;    // of this boot only
   pid_t root_pid = 0;  // 0 until started
   std::uint64_t root_ticks = 0;
-  std::uint64_t mount_namespace = 0;  // of the tenant, when it is its own
+  std::uint64_t mount_namespace = 0;  // of the tenant, when it is its own; kNumberUnknown: it has one
   std::uint64_t outer_namespace = 0;  // of who asked: the tenant's must differ from it to be its own
   // Whether a process of it that leaves the limiter out may be ended. Not where it is not known what its `run` allowed:
   // in records of earlier versions, and in one that was made again.

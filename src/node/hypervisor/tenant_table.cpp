@@ -22,7 +22,6 @@ using base::ErrorCode;
 
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
-constexpr std::uint64_t kWatchAgainNs = 100'000'000;
 constexpr std::size_t kTamperingsKept = 8;
 
 // Of the program that was run, which need not be the last.
@@ -179,7 +178,9 @@ void TenantTable::adopt(std::unique_ptr<Tenant> owned) {
   }
   share_.add_tenant(tenant.share_id, share_tenant(tenant));
   share_.start();
-  if (tenant.record.started()) watch_root(tenant);
+  if (!tenant.record.started()) return;
+  if (tenant.record.mount_namespace != 0) find_view(tenant);
+  watch_root(tenant);
 }
 
 base::Result<Tenant*> TenantTable::create(TenantRecord record, ConnectionId lease) {
@@ -198,108 +199,6 @@ base::Result<Tenant*> TenantTable::create(TenantRecord record, ConnectionId leas
   Tenant* result = tenant.get();
   adopt(std::move(tenant));
   return result;
-}
-
-base::Result<void> TenantTable::started(Tenant& tenant, const system::ProcessStat& first) {
-  const auto user = system::process_user(first.pid);
-  if (!user) return base::fail(ErrorCode::kNotFound, "there is no process " + std::to_string(first.pid));
-  if (tenant.record.started()) {
-    if (tenant.record.root_pid == first.pid && tenant.record.root_ticks == first.start_ticks) {
-      look_where_it_is(tenant);
-      return {};
-    }
-    return base::fail(ErrorCode::kUsage, "tenant " + tenant.record.name + " has started already");
-  }
-  if (tenant.record.user != 0 && *user != tenant.record.user)
-    return base::fail(ErrorCode::kPermission, "process " + std::to_string(first.pid) + " belongs to another user");
-  TenantRecord record = tenant.record;
-  record.root_pid = first.pid;
-  record.root_ticks = first.start_ticks;
-  record.mount_namespace = private_mount_namespace(record, first.pid);
-  if (auto saved = save_record(state_.record(record.id), record); !saved) return saved;
-  owners_.ask_anew();
-  tenant.record = std::move(record);
-  tenant.lease = 0;
-  watch_root(tenant);
-  return {};
-}
-
-void TenantTable::watch_root(Tenant& tenant) {
-  tenant.watched_ns = system::monotonic_ns();
-  const std::string id = tenant.record.id;
-  auto pidfd = system::open_pidfd(tenant.record.root_pid);
-  const system::Life life = system::life_of(tenant.record.root_pid, tenant.record.root_ticks);
-  if (life == system::Life::gone) {
-    tenant.root_dead = true;
-    guard_view(tenant);
-    loop_.after(0, [this, id] {
-      if (Tenant* found = find_by_id(id)) end_if_over(*found);
-    });
-    return;
-  }
-  if (life == system::Life::unknown || !pidfd) {
-    // Descriptors are wanting, and nobody's end is told by that.
-    loop_.after(kWatchAgainNs, [this, id] {
-      Tenant* found = find_by_id(id);
-      if (found && !found->root && !found->root_dead) watch_root(*found);
-    });
-    return;
-  }
-  tenant.root = *std::move(pidfd);
-  guard_view(tenant);
-  static_cast<void>(loop_.watch(tenant.root.get(), EPOLLIN, [this, id](std::uint32_t) {
-    Tenant* found = find_by_id(id);
-    if (!found) return;
-    loop_.forget(found->root.get());
-    found->root_ended = system::ended_with(found->root.get(), found->record.root_pid);
-    found->root.reset();
-    found->root_dead = true;
-    scan(*found);
-    end_if_over(*found);
-  }));
-}
-
-// It may enter a namespace of its own only after `started` was said.
-void TenantTable::look_where_it_is(Tenant& tenant) {
-  if (tenant.record.mount_namespace != 0 || tenant.root_dead) return;
-  tenant.record.mount_namespace = private_mount_namespace(tenant.record, tenant.record.root_pid);
-  if (tenant.record.mount_namespace == 0) return;
-  owners_.ask_anew();
-  static_cast<void>(save_record(state_.record(tenant.record.id), tenant.record));
-  guard_view(tenant);
-}
-
-// Through the first process, or any other that lives in the view when that has ended.
-void TenantTable::guard_view(Tenant& tenant) {
-  if (tenant.record.mount_namespace == 0 || tenant.guard) return;
-  const std::string id = tenant.record.id;
-  std::vector<pid_t> pids{tenant.record.root_pid};
-  if (tenant.root_dead) {
-    if (!restoring_) {
-      restoring_ = ProcessTable::look({}, 0);
-      loop_.after(0, [this] { restoring_.reset(); });
-    }
-    pids.clear();
-    for (const auto& [pid, process] : restoring_->all())
-      if (process.mount_namespace == tenant.record.mount_namespace) pids.push_back(pid);
-  }
-  bool unsafe = false;
-  for (const pid_t pid : pids) {
-    tenant.guard = SliceGuard::make(
-        loop_, pid, tenant.record.mount_namespace, tenant.pages.grant_file(),
-        [this, id](const std::string& wrong) {
-          if (Tenant* found = find_by_id(id)) note_tampering(*found, wrong);
-        },
-        &unsafe);
-    if (tenant.guard) return;
-  }
-  if (unsafe)
-    events_.add({.kind = "started",
-                 .tenant = tenant.record.name,
-                 .device = "",
-                 .message = "its view lies on a file system that may keep who looks waiting: whether its mounts stay "
-                            "is not watched",
-                 .user = static_cast<std::int64_t>(tenant.record.user)});
 }
 
 base::Result<void> TenantTable::change(Tenant& tenant, TenantRecord changed) {

@@ -75,6 +75,8 @@ class TenantTable {
   Tenant* belongs_to(pid_t host_pid) { return owners_.owner_of(host_pid, all()); }
   void watch_root(Tenant& tenant);
   void look_where_it_is(Tenant& tenant);
+  std::vector<pid_t> in_namespace(const Tenant& tenant);
+  void find_view(Tenant& tenant);
   void guard_view(Tenant& tenant);
   void end_if_over(Tenant& tenant);
   void end(Tenant& tenant);

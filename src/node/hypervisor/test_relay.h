@@ -64,8 +64,12 @@ class Storm {
  private:
   [[noreturn]] static void blow(int strength) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const pid_t first = ::getpid();
     while (--strength > 0 && ::fork() != 0) continue;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getpid() != first) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != first) std::_Exit(0);  // it was ended before
+    }
     for (pid_t last = 0;;) {
       const pid_t next = ::fork();
       if (next == 0) std::_Exit(0);
