@@ -25,7 +25,10 @@ namespace tensor_fusion::sim::device {
 namespace {
 
 [[nodiscard]] std::unexpected<Error> failed(const std::string& what, const std::string& path) {
-  return std::unexpected(Error{Errc::system, what + " " + path + ": " + std::strerror(errno)});
+  const char* advice = errno == EACCES || errno == EPERM
+                           ? "; choose another TENSOR_FUSION_SIM_DIR, or give this user rights on this one"
+                           : "";
+  return std::unexpected(Error{Errc::system, what + " " + path + ": " + std::strerror(errno) + advice});
 }
 
 struct Descriptor {

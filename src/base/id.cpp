@@ -16,6 +16,10 @@ bool is_bare_uuid(std::string_view text) {
   return true;
 }
 
+constexpr std::string_view kIdLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 32: no l, o, 0, 1
+constexpr std::size_t kIdLength = 6;
+static_assert(kIdLetters.size() == 32);
+
 bool letter_or_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 }  // namespace
@@ -40,12 +44,14 @@ Result<std::string> check_name(std::string_view name) {
 }
 
 std::string short_id(std::uint64_t number) {
-  constexpr std::string_view kLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 32: no l, o, 0, 1
-  static_assert(kLetters.size() == 32);
   std::uint64_t mixed = (number * 0x2545f491u) & 0x3fffffffu;  // odd factor: a bijection of 30 bits
   std::string id;
-  for (int i = 0; i < 6; ++i, mixed >>= 5) id += kLetters[mixed & 31u];
+  for (std::size_t i = 0; i < kIdLength; ++i, mixed >>= 5) id += kIdLetters[mixed & 31u];
   return id;
+}
+
+bool is_short_id(std::string_view text) {
+  return text.size() == kIdLength && text.find_first_not_of(kIdLetters) == std::string_view::npos;
 }
 
 }  // namespace tensor_fusion::base

@@ -21,5 +21,6 @@ Result<std::string> check_name(std::string_view name);
 
 // Six letters that read apart ("k3f9qd") from any number, for ids and default names. Distinct for distinct low 30 bits.
 std::string short_id(std::uint64_t number);
+bool is_short_id(std::string_view text);
 
 }  // namespace tensor_fusion::base

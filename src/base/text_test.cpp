@@ -84,5 +84,11 @@ TEST(Id, gives_distinct_short_ids) {
   EXPECT_EQ(short_id(7).size(), 6u);
 }
 
+TEST(Id, tells_short_ids_from_other_words) {
+  for (std::uint64_t number = 0; number < 1000; ++number) EXPECT_TRUE(is_short_id(short_id(number))) << number;
+  for (const char* word : {"", "acme", "customers", "k3f9q", "k3f9qdd", "K3f9qd", "k3f9q.", "book01"})
+    EXPECT_FALSE(is_short_id(word)) << word;
+}
+
 }  // namespace
 }  // namespace tensor_fusion::base

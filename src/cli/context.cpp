@@ -18,6 +18,7 @@
 
 #include "base/text.h"
 #include "cli/driver.h"
+#include "cli/simulated_machine.h"
 #include "cli/state_choice.h"
 #include "contract/grant.h"
 #include "node/hypervisor/state_path.h"
@@ -115,7 +116,16 @@ base::Result<node::hypervisor::Client> Context::connect_running() const {
   auto client = node::hypervisor::Client::connect(state_);
   const bool watches = invocation_.command != nullptr && invocation_.command->name == "top" && !invocation_.has("once");
   if (client && !watches) client->when_slow([this](pid_t pid) { say_slow(pid); });
+  if (client) say_other_machine(client->pid());
   return client;
+}
+
+// `doctor` has a finding for it, and whoever stops the hypervisor is about to mend it.
+void Context::say_other_machine(pid_t hypervisor) const {
+  const std::string_view command = invocation_.command != nullptr ? invocation_.command->name : "";
+  if (json() || command == "doctor" || command == "hypervisor" || std::exchange(said_machine_, true)) return;
+  if (const auto doubt = other_machine(hypervisor))
+    std::fprintf(stderr, "tensor-fusion: %s\n", base::printable(doubt->detail + "; " + doubt->advice).c_str());
 }
 
 // Nothing of it for programs: they read one document from standard error, and only where something failed.
@@ -243,8 +253,8 @@ void Context::print(std::string_view text) const {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      if (errno != EPIPE) std::fprintf(stderr, "tensor-fusion: cannot write the output: %s\n", std::strerror(errno));
-      ::_exit(errno == EPIPE ? kExitOk : kExitProblem);
+      if (written < 0 && errno == EPIPE) ::_exit(kExitOk);
+      ::_exit(fail(kExitProblem, fmt::format("cannot write the output: {}", std::strerror(errno))));
     }
     text.remove_prefix(static_cast<std::size_t>(written));
   }

@@ -40,11 +40,13 @@ class Context {
  private:
   base::Result<void> start_one() const;
   void say_slow(pid_t hypervisor) const;  // once
+  void say_other_machine(pid_t hypervisor) const;
 
   Invocation invocation_;
   std::string program_folder_;
   std::string state_;
   mutable bool said_slow_ = false;
+  mutable bool said_machine_ = false;
 };
 
 // One failure on standard error, for people or for programs; the status.

@@ -18,7 +18,9 @@
 #include "cli/driver.h"
 #include "cli/limiter_library.h"
 #include "cli/program.h"
+#include "cli/simulated_machine.h"
 #include "cli/slice_view.h"
+#include "contract/claim.h"
 #include "contract/grant.h"
 #include "node/hypervisor/state_path.h"
 #include "system/fd.h"
@@ -32,6 +34,8 @@ using view::Verdict;
 
 constexpr std::uint64_t kLeastSharedMemory = 64u << 20;
 constexpr std::uint64_t kLeastStateSpace = 16u << 20;
+constexpr std::uint64_t kSliceSpace =
+    ((sizeof(contract::GrantPage) + sizeof(contract::ClaimPage)) >> 20 << 20) + (1 << 20);
 
 Finding good(std::string name, std::string detail) { return {std::move(name), Verdict::kGood, std::move(detail), ""}; }
 Finding note(std::string name, std::string detail, std::string advice) {
@@ -73,6 +77,8 @@ Finding examine_management(const Context& context) {
   if (!started) {
     return bad("NVML", started.error(),
                started.error().find("fault rule '") != std::string::npos ? "correct the rule, or take it out"
+               : started.error().find("TENSOR_FUSION_SIM_DIR, or give") != std::string::npos
+                   ? "choose another TENSOR_FUSION_SIM_DIR, or give this user rights on this one"
                : environment("TENSOR_FUSION_SIM") && started.error().find("TENSOR_FUSION_SIM") != std::string::npos
                    ? "correct the simulated machine's TENSOR_FUSION_SIM, or unset it for the real GPU"
                    : driver_advice(context));
@@ -196,7 +202,9 @@ Finding examine_state(const Context& context) {
   }
   const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
   if (free < kLeastStateSpace)
-    return bad("state", fmt::format("{} has only {} free", context.state(), base::to_text(base::Bytes{free})),
+    return bad("state",
+               fmt::format("{} has only {} free; a slice needs about {}", context.state(),
+                           base::to_text(base::Bytes{free}), base::to_text(base::Bytes{kSliceSpace})),
                "make room there, or choose another with --state");
   return good("state", fmt::format("{} can be written", context.state()));
 }
@@ -225,6 +233,14 @@ void examine_hypervisor(const Context& context, std::vector<Finding>& findings) 
   }
   findings.push_back(good(
       "hypervisor", fmt::format("version {}, pid {}", (*version)["version"].as_string(), (*version)["pid"].as_int())));
+  const auto here = [&](const base::Json& process) {
+    return client->pid() == 0 ? 0 : static_cast<pid_t>(process["pid"].as_int());
+  };
+  if (const auto gone = removed_machine(here((*version)["provider"]))) {
+    findings.push_back(bad("simulated machine", gone->detail, gone->advice));
+  } else if (const auto other = other_machine(client->pid())) {
+    findings.push_back(bad("simulated machine", other->detail, other->advice));
+  }
   const auto facts = client->doctor();
   if (!facts) return;
   for (const base::Json& fact : (*facts)["facts"].items()) {

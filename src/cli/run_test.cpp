@@ -43,6 +43,7 @@ class FakeHypervisor {
  public:
   explicit FakeHypervisor(fs::path state) : state_(std::move(state)) {
     fs::create_directories(slice());
+    std::ofstream(state_ / node::hypervisor::kLockName) << "";  // or it would be somebody else's folder
     for (const char* page : {"grant", "claim"}) std::ofstream(slice() / page) << page;
     ::mkfifo((slice() / "bell").c_str(), 0666);
     listener_ = *system::listen_unix((state_ / node::hypervisor::kSocketName).string(), 0666);

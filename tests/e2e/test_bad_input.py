@@ -258,6 +258,33 @@ def test_another_machine_than_the_one_in_use(machine):
     assert machine.shown("devices")["devices"], "the machine is made by whoever comes first"
     output, _ = machine.cli("doctor", code=1, environment={"TENSOR_FUSION_SIM": "t4"})
     assert "in use" in output and "TENSOR_FUSION_SIM_DIR" in output
+    assert "STOP  simulated machine" in output and "tensor-fusion hypervisor --stop" in output
+    _, error = machine.cli("devices", environment={"TENSOR_FUSION_SIM": "t4"})
+    assert "TENSOR_FUSION_SIM=t4 is not what the hypervisor" in error and "hypervisor --stop" in error
+    one_clear_sentence(error)
+    assert machine.cli("devices")[1] == ""
+
+
+def test_a_machine_that_was_removed_under_the_hypervisor(machine):
+    machine.hypervisor()
+    assert machine.shown("devices")["devices"]
+    shutil.rmtree(machine.folder / "sim")
+    output, _ = machine.cli("doctor", code=1)
+    assert "STOP  simulated machine" in output and "was removed while the hypervisor uses it" in output
+    assert "tensor-fusion hypervisor --stop" in output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_machine_of_another_user(machine, folder):
+    folder.chmod(0o755)
+    (folder / "theirs").mkdir(mode=0o700)
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
+        pytest.skip("another user cannot reach the build folder")
+    done = subprocess.run([*as_nobody, *machine.program("--state", "/tmp/tensor-fusion-none", "doctor")], capture_output=True, text=True,
+                          env={**machine.environment, "TENSOR_FUSION_SIM_DIR": str(folder / "theirs")}, timeout=30)
+    assert "choose another TENSOR_FUSION_SIM_DIR, or give this user rights on this one" in done.stdout, done.stdout
+    assert "install the GPU's driver" not in done.stdout.split("STOP  NVML")[1].split("STOP")[0]
 
 
 def test_a_name_that_is_taken(machine):

@@ -29,7 +29,8 @@ def test_a_state_directory_that_is_full_or_read_only(machine, folder, options, c
             _, error = machine.cli("--state", state / "state", *words, code=expected)
             assert mentioned in error and "--state" in error
             one_clear_sentence(error)
-        assert "STOP  state" in machine.cli("--state", state / "state", "doctor", code=1)[0]
+        output = machine.cli("--state", state / "state", "doctor", code=1)[0]
+        assert "STOP  state" in output and (options == "ro" or "a slice needs about" in output)
     finally:
         subprocess.run(["umount", "-l", state], check=True)
 
@@ -43,7 +44,7 @@ def test_a_state_directory_that_is_nearly_full(machine, folder):
         until("the slice runs", lambda: (small / "state").exists() and [s["name"] for s in machine.shown(*state, "ps")["slices"]] == ["night"])
         for words in (["run", "--", "/bin/echo", "started"], ["run", "-d", "--", "/bin/echo", "started"]):
             output, error = machine.cli(*state, *words, code=116)
-            assert output == "" and "free some space" in error
+            assert output == "" and "free some space: a slice needs about" in error
             one_clear_sentence(error)
         with open(small / "filler", "wb", buffering=0) as filler:
             with pytest.raises(OSError):
@@ -76,6 +77,8 @@ STATES = [
     (lambda at: (at / "s/hypervisor.sock").mkdir(parents=True), "s", "hypervisor.sock is in the way"),
     (lambda at: [(at / "s").mkdir(), (at / "s/records").write_text("x")], "s", "records is not a directory"),
     (lambda at: [(at / "s").mkdir(), (at / "s/logs").symlink_to("nowhere")], "s", "logs is a link to something"),
+    (lambda at: [(at / "s/tenants/acme/db").mkdir(parents=True), (at / "s/tenants/acme/db/data.sql").write_text("1")], "s", "holds other files, such as"),
+    (lambda at: [(at / "s/records").mkdir(parents=True), (at / "s/records/customers.csv").write_text("2")], "s", "records/customers.csv"),
 ]
 
 
@@ -88,6 +91,25 @@ def test_a_state_directory_that_is_none(machine, folder, make, state, mentioned)
         assert mentioned in error and "--state" in error, words
         one_clear_sentence(error)
     assert mentioned in machine.cli("--state", folder / state, "doctor", code=1)[0]
+
+
+@pytest.mark.parametrize("place", ["/", "/etc"])
+def test_a_folder_of_the_system_is_no_state_directory(machine, place):
+    before = sorted(os.listdir(place))
+    _, error = machine.cli("--state", place, "devices", code=2)
+    assert "holds other files, such as /" in error and "choose another directory with --state" in error
+    one_clear_sentence(error)
+    assert sorted(os.listdir(place)) == before
+
+
+def test_files_of_others_stay(machine, folder):
+    theirs = [folder / "p/tenants/acme/db/deep/data.sql", folder / "p/records/customers.csv"]
+    for file in theirs:
+        file.parent.mkdir(parents=True)
+        file.write_text("theirs")
+    machine.cli("--state", folder / "p", "devices", code=2)
+    assert all(file.read_text() == "theirs" for file in theirs)
+    assert sorted(file.name for file in (folder / "p").iterdir()) == ["records", "tenants"]
 
 
 def test_a_state_directory_whose_parents_are_not_there_yet_is_made(machine, folder):

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/id.h"
 #include "system/fd.h"
 #include "system/file.h"
 
@@ -84,10 +85,10 @@ void LogShelf::cut_running(const std::vector<std::string>& ids) const {
 void LogShelf::prune(const std::function<bool(const std::string& id)>& runs) const {
   std::map<uid_t, std::vector<File>> users;
   for (const std::string& name : system::list_directory(folder_)) {
-    if (!name.ends_with(kEnding)) continue;
+    const std::string id = name.substr(0, name.find('.'));
+    if (!base::is_short_id(id) || name != id + std::string(kEnding)) continue;  // not ours
     uid_t owner = 0;
-    if (auto file = file_at(folder_ + "/" + name, runs(name.substr(0, name.size() - kEnding.size())), owner))
-      users[owner].push_back(*std::move(file));
+    if (auto file = file_at(folder_ + "/" + name, runs(id), owner)) users[owner].push_back(*std::move(file));
   }
   for (auto& [user, files] : users) {
     std::ranges::sort(files, [](const File& a, const File& b) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include "base/id.h"
 #include "node/hypervisor/log_shelf.h"
 #include "node/hypervisor/state_directory.h"
 #include "node/hypervisor/tenant_record.h"
@@ -76,7 +77,7 @@ TEST(Hypervisor, keeps_the_newest_logs_and_what_it_has_learned) {
   ASSERT_TRUE(eventually([&] { return slice.granted().devices[0].context_overhead_bytes.load() == 300u << 20; }));
   daemon.kill();
   for (std::size_t i = 0; i < ShelfBounds{}.user_files + 5; ++i)
-    ASSERT_TRUE(system::replace_file(daemon.state() + "/logs/" + std::to_string(i) + ".log", "x"));
+    ASSERT_TRUE(system::replace_file(daemon.state() + "/logs/" + base::short_id(1000 + i) + ".log", "x"));
   slice.claimed().processes[process.slot()].devices[0].ledger_bytes.store(
       400 << 20);  // as a limiter that counts its context
   slice.claimed().devices[0].used_bytes.store(400 << 20);
@@ -307,13 +308,35 @@ TEST(Hypervisor, ignores_what_is_not_its_own_in_the_state_directory) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
   daemon.kill();
-  ASSERT_TRUE(system::replace_file(daemon.state() + "/records/x.json",
-                                   "{\"format\":1,\"id\":\"x\",\"name\":\"x\",\"devices\":[{}]}"));
-  ASSERT_TRUE(system::replace_file(daemon.state() + "/records/half.json.new.1.2", "{"));
-  ASSERT_TRUE(system::make_directories(daemon.state() + "/tenants/stray"));
+  ASSERT_TRUE(system::replace_file(daemon.state() + "/records/xxxxxx.json",
+                                   "{\"format\":1,\"id\":\"xxxxxx\",\"name\":\"x\",\"devices\":[{}]}"));
+  ASSERT_TRUE(system::replace_file(daemon.state() + "/records/haaaaf.json.new.1.2", "{"));
+  ASSERT_TRUE(system::make_directories(daemon.state() + "/tenants/strays"));
   ASSERT_TRUE(daemon.start());
   EXPECT_EQ(daemon.client().list().value()["tenants"].size(), 0u);
-  EXPECT_FALSE(system::exists(daemon.state() + "/tenants/stray"));
+  EXPECT_FALSE(system::exists(daemon.state() + "/tenants/strays"));
+  EXPECT_EQ(system::list_directory(daemon.state() + "/records").size(), 0u);
+}
+
+// Somebody's folder that an earlier version took for its own, or files that were put there since.
+TEST(Hypervisor, removes_nothing_that_it_has_not_made) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  daemon.kill();
+  const std::string state = daemon.state();
+  const std::vector<std::string> theirs = {
+      "/records/customers.csv",   "/records/customers.json", "/records/backup.csv", "/tenants/acme/db/deep/data.sql",
+      "/tenants/backup/data.sql", "/pages/book.grant",       "/logs/httpd.log"};
+  for (const std::string& file : theirs) {
+    ASSERT_TRUE(system::make_directories(std::filesystem::path(state + file).parent_path()));
+    ASSERT_TRUE(system::replace_file(state + file, "theirs"));
+  }
+  for (int more = 0; more < 70; ++more)  // more than are kept of logs of ours
+    ASSERT_TRUE(system::replace_file(state + "/logs/web-" + std::to_string(more) + ".log", "theirs"));
+  ASSERT_TRUE(daemon.start());
+  EXPECT_EQ(daemon.client().list().value()["tenants"].size(), 0u);
+  for (const std::string& file : theirs) EXPECT_EQ(system::read_file(state + file).value_or("gone"), "theirs") << file;
+  EXPECT_EQ(system::list_directory(state + "/logs").size(), 71u);
 }
 
 // Else it would be taken for started for ever, and be nobody's to end.

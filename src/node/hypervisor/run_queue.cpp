@@ -7,6 +7,8 @@
 
 #include "base/id.h"
 #include "base/text.h"
+#include "contract/claim.h"
+#include "contract/grant.h"
 #include "system/clock.h"
 #include "system/process.h"
 
@@ -240,7 +242,16 @@ void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
   const auto tenant = parts_.tenants.create(record, waiting.connection);
   if (!tenant) {
     if (keeps_log) parts_.state.remove_log(record.id);
-    return refuse(waiting.connection, tenant.error());
+    base::Error error = tenant.error();
+    if (error.code == ErrorCode::kNoSpace) {
+      constexpr std::uint64_t kMi = 1 << 20;
+      constexpr std::uint64_t kPages = sizeof(contract::GrantPage) + sizeof(contract::ClaimPage);
+      constexpr std::string_view kAdvice = "free some space";
+      if (const auto at = error.message.find(kAdvice); at != error.message.npos)
+        error.message.insert(at + kAdvice.size(),
+                             ": a slice needs about " + base::to_text(base::Bytes{kPages / kMi * kMi + kMi}));
+    }
+    return refuse(waiting.connection, error);
   }
   if (keeps_log) {
     if (const auto named = parts_.state.name_log(record.id, record.name, record.user); !named)

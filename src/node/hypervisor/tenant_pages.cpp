@@ -254,7 +254,13 @@ std::vector<std::string> TenantPages::verify(const TenantRecord& record) {
 
 void TenantPages::remove(const std::string& directory, const std::string& hidden) {
   for (const char* name : {contract::kGrantFile, contract::kClaimFile}) ::unlink(hidden_name(hidden, name).c_str());
-  static_cast<void>(system::remove_tree(directory));
+  // By name, and never a tree: what else somebody has put there is not ours to remove.
+  for (const char* name : {contract::kGrantFile, contract::kClaimFile, contract::kBellFile})
+    for (const char* ending : {"", ".back"}) {
+      const std::string file = directory + "/" + name + ending;
+      if (::unlink(file.c_str()) != 0) ::rmdir(file.c_str());
+    }
+  ::rmdir(directory.c_str());
 }
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -1,6 +1,7 @@
 // How a daemon finds the tenants that outlived the one before it.
 #include <unistd.h>
 
+#include "base/id.h"
 #include "node/hypervisor/lost_record.h"
 #include "node/hypervisor/tenant_table.h"
 #include "system/process.h"
@@ -9,15 +10,16 @@ namespace tensor_fusion::node::hypervisor {
 
 void TenantTable::restore() {
   for (const std::string& name : system::list_directory(state_.records())) {
-    if (!name.ends_with(".json")) {
+    const std::string id = name.substr(0, name.find('.'));
+    if (!base::is_short_id(id)) continue;  // not ours: somebody else's to keep or to remove
+    if (name == id + ".json")
+      restore_one(id);
+    else if (name.starts_with(id + ".json.new."))
       ::unlink((state_.records() + "/" + name).c_str());  // half of a write that was under way
-      continue;
-    }
-    restore_one(name.substr(0, name.size() - 5));
   }
   // Pages without a record: a start or an end was under way, or somebody has deleted it under a slice that lives.
   for (const std::string& id : ids_with_pages(state_))
-    if (!tenants_.contains(id)) restore_one(id);
+    if (base::is_short_id(id) && !tenants_.contains(id)) restore_one(id);
 }
 
 void TenantTable::restore_one(const std::string& id) {
