@@ -41,6 +41,7 @@ struct Book {
   std::string path;
   timespec changed{};
   long size = -1;
+  unsigned devices = ~0u;  // of the machine, once it is known
 };
 Book& book() {
   static Book* only = new Book;  // asked until the very end of the process
@@ -133,6 +134,15 @@ template <typename T>
   return "";
 }
 
+[[nodiscard]] std::string wrong_card(const std::vector<Rule>& rules, unsigned devices) {
+  for (const Rule& rule : rules) {
+    if (rule.action != Action::lost || rule.code < devices) continue;
+    return "fault rule 'lost=" + std::to_string(rule.code) + "': there is no such card; this machine has " +
+           (devices == 1 ? "one, 0" : std::to_string(devices) + ", 0 to " + std::to_string(devices - 1));
+  }
+  return "";
+}
+
 // Reads the file again if it changed; what is wrong with it, or "". A file with a bad rule is ignored as a whole; the
 // old rules go.
 std::string look(Book& b) {
@@ -151,6 +161,7 @@ std::string look(Book& b) {
     std::ostringstream text;
     text << file.rdbuf();
     wrong = parse_rules(text.str(), b.filed);
+    if (wrong.empty()) wrong = wrong_card(b.filed, b.devices);
     if (!wrong.empty()) {
       b.filed.clear();
       wrong = b.path + ": " + wrong;
@@ -217,11 +228,22 @@ std::string configure_faults(std::string_view text, std::string_view directory) 
   b.path = std::string(directory) + "/faults";
   b.size = -1;
   b.changed = {};
+  b.devices = ~0u;
   b.filed.clear();
   std::string wrong = look(b);
   any_rule.store(!b.fixed.empty() || !b.filed.empty(), std::memory_order_release);
   watching.store(true, std::memory_order_release);
   return wrong;
+}
+
+std::string check_fault_cards(unsigned devices) {
+  Book& b = book();
+  const std::lock_guard guard(b.mutex);
+  b.devices = devices;
+  if (const std::string wrong = wrong_card(b.fixed, devices); !wrong.empty())
+    return "TENSOR_FUSION_SIM_FAULT: " + wrong;
+  if (const std::string wrong = wrong_card(b.filed, devices); !wrong.empty()) return b.path + ": " + wrong;
+  return "";
 }
 
 Fault fault_at(std::string_view symbol, std::string_view site_class) {

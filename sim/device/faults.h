@@ -30,6 +30,9 @@ struct Fault {
 
 // Sets where rules come from; called by Machine::attach. Returns "" or what is wrong with the text or the file.
 std::string configure_faults(std::string_view text, std::string_view directory);
+// What is wrong with the rules for cards that a machine of so many does not have, or "". From then on a file that names
+// one is said to be wrong like any other.
+std::string check_fault_cards(unsigned devices);
 // Counts the call under its name, its class and "any"; a hang rule blocks in here.
 [[nodiscard]] Fault fault_at(std::string_view symbol, std::string_view site_class = {});
 [[nodiscard]] double slow_copy_factor();

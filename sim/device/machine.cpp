@@ -44,6 +44,9 @@ std::expected<std::unique_ptr<Machine>, Error> Machine::attach(const Options& op
   machine->process_slot_ = opened->process_slot;
   machine->live_fd_ = opened->live_fd;
   machine->pid_ = static_cast<std::uint32_t>(::getpid());
+  if (const std::string wrong = check_fault_cards(machine->device_count()); !wrong.empty()) {
+    return std::unexpected(Error{Errc::bad_spec, wrong});
+  }
   machine->reap();
   return machine;
 }

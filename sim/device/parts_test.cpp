@@ -110,6 +110,26 @@ TEST(Faults, refuse_a_call_that_no_driver_has_and_name_the_nearest) {
   EXPECT_EQ(configure_faults("", directory.path()), "");
 }
 
+TEST(Faults, refuse_a_card_that_the_machine_does_not_have) {
+  const TestDirectory directory;
+  EXPECT_EQ(configure_faults("lost=9", directory.path()), "");
+  EXPECT_EQ(check_fault_cards(1),
+            "TENSOR_FUSION_SIM_FAULT: fault rule 'lost=9': there is no such card; this machine has one, 0");
+  EXPECT_EQ(check_fault_cards(10), "");
+  EXPECT_EQ(configure_faults("", directory.path()), "");
+  {
+    std::ofstream(directory.path() + "/faults") << "lost=2\n";
+  }
+  auto machine = directory.attach("2xtiny");
+  ASSERT_FALSE(machine);
+  EXPECT_NE(
+      machine.error().message.find("/faults: fault rule 'lost=2': there is no such card; this machine has 2, 0 to 1"),
+      std::string::npos)
+      << machine.error().message;
+  ASSERT_EQ(::unlink((directory.path() + "/faults").c_str()), 0);
+  EXPECT_TRUE(directory.attach("2xtiny")) << "what was refused holds nothing of the machine";
+}
+
 TEST(Faults, of_the_file_come_and_go_with_it) {
   const TestDirectory directory;
   {

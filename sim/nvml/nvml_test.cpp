@@ -220,13 +220,16 @@ TEST_F(Nvml, says_not_found_when_no_process_has_a_new_sample) {
   EXPECT_EQ(nvmlDeviceGetProcessUtilization(card(0), samples, &count, 0), nv::kNotFound);
   auto context = device::Context::create(*machine_, 0);
   ASSERT_TRUE(context);
-  ASSERT_TRUE(context->wait(
-      context->submit(0, {.kind = device::WorkKind::compute, .duration_ns = 2 * device::kSampleWindowNs})));
-  count = 0;
-  EXPECT_EQ(nvmlDeviceGetProcessUtilization(card(0), nullptr, &count, 0), nv::kInsufficientSize);
-  ASSERT_EQ(count, 1u);
-  ASSERT_EQ(nvmlDeviceGetProcessUtilization(card(0), samples, &count, 0), nv::kSuccess);
-  EXPECT_EQ(samples[0].pid, static_cast<unsigned>(::getpid()));
+  // Who looks late sees the window in which the work ended, which may hold less than a percent of it.
+  for (int more = 0; more < 20 && (more == 0 || samples[0].sm == 0); ++more) {
+    ASSERT_TRUE(context->wait(
+        context->submit(0, {.kind = device::WorkKind::compute, .duration_ns = 2 * device::kSampleWindowNs})));
+    count = 0;
+    EXPECT_EQ(nvmlDeviceGetProcessUtilization(card(0), nullptr, &count, 0), nv::kInsufficientSize);
+    ASSERT_EQ(count, 1u);
+    ASSERT_EQ(nvmlDeviceGetProcessUtilization(card(0), samples, &count, 0), nv::kSuccess);
+    EXPECT_EQ(samples[0].pid, static_cast<unsigned>(::getpid()));
+  }
   EXPECT_GT(samples[0].sm, 0u);
   nv::ProcessUtilizationInfo infos[8];
   nv::ProcessesUtilization info{0, 8, 0, infos};
