@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <set>
 #include <vector>
 
 #include "base/text.h"
@@ -41,6 +42,22 @@ base::Result<node::hypervisor::Client> connect_for(const Context& context, const
   return client;
 }
 
+// What a slice may be certain of, changed alone, is held against the limit that it has; speeds only the hypervisor can.
+base::Result<void> check_with_present(node::hypervisor::Client& client, const node::hypervisor::LimitRequest& request) {
+  if (!request.compute_request || request.compute) return {};
+  const auto* part = std::get_if<base::Percent>(&*request.compute_request);
+  const auto reply = client.list();
+  if (part == nullptr || !reply) return {};
+  for (const view::Slice& slice : view::slice_list_from(*reply).slices) {
+    if (slice.name != request.tenant && slice.id != request.tenant) continue;
+    for (const view::SliceDevice& device : slice.devices) {
+      auto order = check_order(request.compute_request, base::Percent{device.limit_share});
+      if (!order) return base::fail(order.error().code, order.error().message + "; give --compute too");
+    }
+  }
+  return {};
+}
+
 constexpr std::uint64_t kEndNs = 2'000'000'000;  // a program that ends in order may need it
 
 struct Signalled {
@@ -51,6 +68,15 @@ struct Signalled {
 
 // A signal that is meant to end a program, unless it asks for it only to do something else.
 bool is_to_end(int number) { return number == SIGTERM || number == SIGKILL || number == SIGINT || number == SIGQUIT; }
+
+// Of the slice that a word names; the word itself where none does.
+std::string id_of(node::hypervisor::Client& client, const std::string& word) {
+  const auto reply = client.list();
+  const auto list = reply ? view::slice_list_from(*reply) : view::SliceList{};
+  for (const view::Slice& slice : list.slices)
+    if (slice.name == word || slice.id == word) return slice.id;
+  return word;
+}
 
 Signalled signalled_by(const node::hypervisor::Client& client, const base::Json& reply, std::string name) {
   Signalled slice{.name = std::move(name), .alive = {}, .processes = {}};
@@ -99,6 +125,7 @@ int change_limit(const Context& context) {
   if (!request) return context.fail(request.error());
   auto client = connect_for(context, request->tenant);
   if (!client) return context.fail(client.error());
+  if (auto order = check_with_present(*client, *request); !order) return context.fail(order.error());
   auto reply = client->limit(*request);
   if (!reply) return fail_with_suggestion(context, *client, request->tenant, reply.error());
   for (const base::Json& sentence : (*reply)["notices"].items())
@@ -132,9 +159,13 @@ int kill_slices(const Context& context) {
   }
   int status = kExitOk;
   std::vector<Signalled> slices;
+  std::set<std::string> asked;
   for (const std::string& name : context.invocation().arguments) {
     auto client = connect_for(context, name);
     if (!client) return context.fail(client.error());
+    const bool alone = context.invocation().arguments.size() == 1;
+    // Given twice, or by its name and its id.
+    if (!alone && !asked.insert(id_of(*client, name)).second) continue;
     auto reply = client->kill(name, signal_number);
     if (!reply) {
       status = fail_with_suggestion(context, *client, name, reply.error());

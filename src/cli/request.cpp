@@ -61,7 +61,8 @@ Result<base::Memory> memory_limit_of(std::string_view text) {
                                                                          : "write it like `1Gi`"));
 }
 
-// Where both are parts of a card, or both are speeds, the smaller must not stand above the larger.
+}  // namespace
+
 Result<void> check_order(const std::optional<base::Compute>& request, const std::optional<base::Compute>& limit) {
   if (!request || !limit || request->index() != limit->index()) return {};
   if (*request > *limit) {
@@ -72,8 +73,6 @@ Result<void> check_order(const std::optional<base::Compute>& request, const std:
   }
   return {};
 }
-
-}  // namespace
 
 Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation) {
   node::hypervisor::RunRequest request;

@@ -12,6 +12,9 @@ inline constexpr unsigned kMostGpus = 16;
 base::Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation);
 base::Result<node::hypervisor::LimitRequest> limit_request_of(const Invocation& invocation);
 
+// Where both are parts of a card, or both are speeds, the smaller must not stand above the larger.
+base::Result<void> check_order(const std::optional<base::Compute>& request, const std::optional<base::Compute>& limit);
+
 // A name ("TERM", "sigterm") or a number.
 base::Result<int> signal_of(const std::string& text);
 
