@@ -43,24 +43,22 @@ int show_completion(const Context& context) {
 }
 
 int show_help(const Context& context) {
+  const std::vector<std::string>& names = context.invocation().arguments;
+  const Command* command = names.empty() ? nullptr : find_command(names.front());
+  if (!names.empty() && command == nullptr) {
+    std::vector<std::string_view> known;
+    for (const Command& one : commands()) known.push_back(one.name);
+    return context.fail(kExitUsage, fmt::format("there is no command `{}`{}; `tensor-fusion help` lists them",
+                                                names.front(), suggestion(names.front(), known)));
+  }
   if (context.invocation().has("man")) {
     context.print(manual_page());
   } else if (context.invocation().has("markdown")) {
     context.print(reference_page());
   } else if (context.json()) {
     context.print_json(help_json());
-  } else if (context.invocation().arguments.empty()) {
-    context.print(help_text());
   } else {
-    const std::string& name = context.invocation().arguments.front();
-    const Command* command = find_command(name);
-    if (command == nullptr) {
-      std::vector<std::string_view> names;
-      for (const Command& known : commands()) names.push_back(known.name);
-      return context.fail(kExitUsage, fmt::format("there is no command `{}`{}; `tensor-fusion help` lists them", name,
-                                                  suggestion(name, names)));
-    }
-    context.print(help_text(*command));
+    context.print(command == nullptr ? help_text() : help_text(*command));
   }
   return kExitOk;
 }

@@ -180,8 +180,15 @@ base::Json help_json() {
   }
   Json codes = Json::array();
   for (const ExitCodeRow& row : exit_codes()) {
-    codes.push(Json::object({{"code", row.code}, {"of_run", run_exit_code(row.code)}, {"meaning", row.meaning}}));
+    codes.push(Json::object({{"code", row.code},
+                             {"of_run", row.with_offset ? run_exit_code(row.code) : row.code},
+                             {"meaning", row.meaning}}));
   }
+  constexpr int kSignal = 128;
+  codes.push(
+      Json::object({{"code", kSignal},
+                    {"of_run", kSignal},
+                    {"meaning", "and n more: signal n ended the program that `run` became, as a shell shows it"}}));
   return Json::object({{"commands", rows}, {"global_options", options_of(global_options())}, {"exit_codes", codes}});
 }
 

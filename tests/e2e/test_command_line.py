@@ -28,6 +28,17 @@ def test_every_command_that_shows_something_prints_json(machine):
     assert json.loads(error)["error"]["exit_code"] == 12
 
 
+def test_json_of_help_and_of_an_output_that_cannot_be_written(machine):
+    _, error = machine.cli("-o", "json", "help", "nosuch", code=2)
+    assert json.loads(error)["error"]["exit_code"] == 2
+    codes = {row["code"]: row["of_run"] for row in machine.shown("help")["exit_codes"]}
+    assert (codes[0], codes[1], codes[2], codes[19], codes[126], codes[128]) == (0, 101, 2, 119, 126, 128)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(machine.program("-o", "json", "version"), stdout=full, stderr=subprocess.PIPE, text=True, env=machine.environment)
+    assert done.returncode == 1
+    assert "No space left" in json.loads(done.stderr)["error"]["message"]
+
+
 def test_tables_for_no_terminal_are_as_wide_as_is_said(machine):
     machine.hypervisor()
     def widest(**environment):
@@ -48,6 +59,22 @@ def test_a_new_limit_keeps_what_the_slice_is_certain_of(machine):
     assert shares("--compute", "30%", "--compute-request", "0%") == (0, 30)
     messages = [e["message"] for e in machine.shown("events")["events"] if e["kind"] == "limits"]
     assert messages[0] == "changed while running from 20%-60% and 1Gi to 20%-50% and 1Gi", messages
+
+
+def test_what_a_slice_is_certain_of_cannot_be_raised_above_its_limit(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--compute", "30%", "--name", "night")
+    _, error = machine.cli("limit", "night", "--compute-request", "50%", code=2)
+    assert "--compute-request 50% is more than --compute 30%" in error and "give --compute too" in error
+    assert slices(machine)[0]["devices"][0]["compute_request_percent"] == 30
+    machine.cli("limit", "night", "--compute-request", "50%", "--compute", "60%")
+
+
+def test_a_slice_that_is_named_twice_is_signalled_once(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    identity = slices(machine)[0]["id"]
+    assert [s["name"] for s in machine.shown("kill", "night", "night", identity)["signalled"]] == ["night"]
 
 
 def test_a_slice_may_be_certain_of_nothing(machine):
