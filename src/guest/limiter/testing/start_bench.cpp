@@ -54,6 +54,12 @@ double init_p99_ms(const BenchDriver& driver, const TestSlice* slice, int rounds
   return all[all.size() * 99 / 100];
 }
 
+bool holds(const char* bar, double figure, double most) {
+  if (figure <= most) return true;
+  std::fprintf(stderr, "missed: %s is %.3f, may be %.2f\n", bar, figure, most);
+  return false;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -85,5 +91,6 @@ int main(int count, char** arguments) {
   std::printf("64 processes at once (%s): p99 of init %.1f ms plain, %.1f ms with the limiter\n",
               driver.simulated() ? "simulated GPU" : "stub driver", without, with);
   std::printf("bench start: true_ratio=%.3f init64_p99_ratio=%.2f\n", preloaded_us / plain_us, with / without);
-  return 0;
+  const bool true_held = holds("true_ratio", preloaded_us / plain_us, 1.15);
+  return holds("init64_p99_ratio", with / without, 2) && true_held ? 0 : 1;
 }
