@@ -1,0 +1,57 @@
+"""The demonstration ends in order when it is told to, and its scripts refuse unknown words like the others."""
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from conftest import BUILD, until
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def folders():
+    return set(pathlib.Path("/dev/shm").glob("tensor-fusion-demo-*"))
+
+
+def with_state(folder):
+    """Processes that know the folder by their environment: the hypervisor among them."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (process / "environ").read_bytes() and (process / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupted_demonstration_leaves_nothing(number):
+    before = folders()
+    demo = subprocess.Popen([ROOT / "tools/demo/run", "--simulated"], env={**os.environ, "TENSOR_FUSION_BUILD": str(BUILD)},
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if demo.poll() == 2:
+        pytest.skip("the demonstration's programs are not installed: " + demo.stderr.read())
+    until("its hypervisor serves", lambda: demo.poll() is not None or any((at / "state/hypervisor.sock").exists() for at in folders() - before))
+    mine, = [at for at in folders() - before if demo.poll() is None and str(demo.pid) in map(str, parents(with_state(at)))]
+    demo.send_signal(number)
+    _, error = demo.communicate(timeout=60)
+    assert demo.returncode == 128 + number, error
+    assert "Traceback" not in error and "interrupted" in error
+    assert not mine.exists()
+    until("nothing of it runs", lambda: not with_state(mine))
+
+
+def parents(pids):
+    for pid in pids:
+        try:
+            yield int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+
+
+def test_an_unknown_benchmark_ends_with_2():
+    done = subprocess.run(["tools/dev/bench", "nosuch"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "there is no benchmark 'nosuch'" in done.stderr
