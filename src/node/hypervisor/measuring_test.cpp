@@ -258,6 +258,11 @@ TEST(Hypervisor, reports_xids_and_places_nothing_on_a_broken_card) {
   EXPECT_NE(refused.error().message.find("Xid 79"), std::string::npos) << refused.error().message;
   EXPECT_EQ(refused.error().message.find("--wait"), std::string::npos) << "it would wait for ever";
   EXPECT_NE(refused.error().message.find("doctor"), std::string::npos) << refused.error().message;
+  RunRequest patient = request("d");
+  patient.wait_ms = 3'600'000;
+  const auto at_once = daemon.client().run(patient);
+  ASSERT_FALSE(at_once);
+  EXPECT_EQ(at_once.error().code, base::ErrorCode::kNoDevice);
   EXPECT_FALSE(daemon.client().devices().value()["devices"].at(0)["healthy"].as_bool());
 }
 

@@ -164,8 +164,8 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
     refuse(waiting.connection, taken(name));
     return true;
   }
-  // Not what will never be: nobody waits for that.
-  if ((placement || !placement.error().never) && has_all(waiting.peer)) {
+  // Not what will never be, or only on a broken card: nobody waits for that.
+  if ((placement || (!placement.error().never && !placement.error().broken)) && has_all(waiting.peer)) {
     if (last)
       refuse(waiting.connection,
              {ErrorCode::kNoCapacity, "you have " + std::to_string(parts_.slices_per_user) +
