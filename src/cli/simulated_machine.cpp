@@ -11,7 +11,7 @@
 namespace tensor_fusion::cli {
 namespace {
 
-constexpr std::string_view kVariable = "TENSOR_FUSION_SIM";
+constexpr const char* kVariable = "TENSOR_FUSION_SIM";
 constexpr std::size_t kLargest = 4u << 20;
 
 std::string file_of(pid_t pid, const char* name) {
@@ -21,13 +21,13 @@ std::string file_of(pid_t pid, const char* name) {
 }  // namespace
 
 std::optional<MachineDoubt> other_machine(pid_t hypervisor) {
-  const auto ours = environment(kVariable.data());
+  const auto ours = environment(kVariable);
   if (!ours || hypervisor <= 0) return std::nullopt;
   const std::string variables = file_of(hypervisor, "environ");
   for (const std::string_view variable : base::split(variables, '\0')) {
-    if (variable.size() <= kVariable.size() || !variable.starts_with(kVariable) || variable[kVariable.size()] != '=')
-      continue;
-    const std::string_view theirs = variable.substr(kVariable.size() + 1);
+    const std::size_t equals = variable.find('=');
+    if (equals == variable.npos || variable.substr(0, equals) != kVariable) continue;
+    const std::string_view theirs = variable.substr(equals + 1);
     // A file named from a folder that is not known here may be the same.
     const bool relative_file = !theirs.starts_with('/') && (theirs.find('/') != theirs.npos ||
                                                             theirs.ends_with(".yaml") || theirs.ends_with(".yml"));
