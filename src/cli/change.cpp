@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <set>
@@ -69,13 +70,20 @@ struct Signalled {
 // A signal that is meant to end a program, unless it asks for it only to do something else.
 bool is_to_end(int number) { return number == SIGTERM || number == SIGKILL || number == SIGINT || number == SIGQUIT; }
 
-// Of the slice that a word names; the word itself where none does.
-std::string id_of(node::hypervisor::Client& client, const std::string& word) {
-  const auto reply = client.list();
+// Each slice once, though given twice, or by its name and its id.
+std::vector<std::string> without_repeats(const Context& context, const std::vector<std::string>& words) {
+  if (words.size() < 2) return words;
+  auto client = context.connect();
+  const auto reply = client ? client->list() : base::Result<base::Json>(std::unexpected(client.error()));
   const auto list = reply ? view::slice_list_from(*reply) : view::SliceList{};
-  for (const view::Slice& slice : list.slices)
-    if (slice.name == word || slice.id == word) return slice.id;
-  return word;
+  std::set<std::string> seen;
+  std::vector<std::string> once;
+  for (const std::string& word : words) {
+    const auto named = std::ranges::find_if(
+        list.slices, [&](const view::Slice& slice) { return slice.name == word || slice.id == word; });
+    if (seen.insert(named == list.slices.end() ? word : named->id).second) once.push_back(word);
+  }
+  return once;
 }
 
 Signalled signalled_by(const node::hypervisor::Client& client, const base::Json& reply, std::string name) {
@@ -159,13 +167,9 @@ int kill_slices(const Context& context) {
   }
   int status = kExitOk;
   std::vector<Signalled> slices;
-  std::set<std::string> asked;
-  for (const std::string& name : context.invocation().arguments) {
+  for (const std::string& name : without_repeats(context, context.invocation().arguments)) {
     auto client = connect_for(context, name);
     if (!client) return context.fail(client.error());
-    const bool alone = context.invocation().arguments.size() == 1;
-    // Given twice, or by its name and its id.
-    if (!alone && !asked.insert(id_of(*client, name)).second) continue;
     auto reply = client->kill(name, signal_number);
     if (!reply) {
       status = fail_with_suggestion(context, *client, name, reply.error());
