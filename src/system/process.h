@@ -49,7 +49,7 @@ std::string process_program(pid_t pid);  // the file that it executes, "" = not 
 // How to name it to people: as it names itself, in at most fifteen letters. Its arguments lie in its memory: whoever
 // reads them waits for that memory's lock and for whatever its pages come from, as long as the process likes.
 std::string shown_name(const ProcessStat& stat);
-std::string process_name(pid_t pid);  // the same, "" = there is none
+std::string process_name(pid_t pid);                // the same, "" = there is none
 std::optional<std::vector<pid_t>> all_processes();  // nothing: they cannot be listed now
 std::string boot_id();
 

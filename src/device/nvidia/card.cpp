@@ -48,6 +48,11 @@ void set_property(DeviceProperties& properties, const char* key, const std::stri
   ++properties.count;
 }
 
+std::uint64_t memory_of(const Nvml& library, nvml::Device handle) {
+  nvml::Memory memory{};
+  return library.memory(handle, &memory) == nvml::kSuccess ? memory.total : 0;
+}
+
 // MIG devices stand for their card, which itself takes no work while it is cut up.
 void add_cards(const Nvml& library, nvml::Device handle, unsigned place, std::vector<Card>& cards) {
   Card card;
@@ -62,6 +67,7 @@ void add_cards(const Nvml& library, nvml::Device handle, unsigned place, std::ve
                    library.mig_mode(handle, &current, &next) == nvml::kSuccess && current == 1 &&
                    library.max_mig(handle, &most) == nvml::kSuccess;
   if (!cut) {
+    card.memory_bytes = memory_of(library, handle);
     cards.push_back(std::move(card));
     return;
   }
@@ -69,6 +75,7 @@ void add_cards(const Nvml& library, nvml::Device handle, unsigned place, std::ve
     Card part = card;
     if (library.mig_by_index(handle, i, &part.handle) != nvml::kSuccess) continue;
     part.mig = true;
+    part.memory_bytes = memory_of(library, part.handle);
     part.uuid = text_from<nvml::kUuidBufferV2>(library.uuid, part.handle);
     part.model = text_from<nvml::kNameBufferV2>(library.name, part.handle);
     if (library.gpu_instance) library.gpu_instance(part.handle, &part.gpu_instance);
@@ -103,6 +110,11 @@ int list_cards(const Nvml& library, std::vector<Card>& cards) {
     if (code == nvml::kSuccess) add_cards(library, handle, i, cards);
     if (code == nvml::kGpuIsLost) add_lost(i, before, cards);
   }
+  // One that was lost while it was asked is what it was.
+  for (Card& card : cards) {
+    const auto known = std::ranges::find(before, card.uuid, &Card::uuid);
+    if (card.memory_bytes == 0 && known != before.end()) card.memory_bytes = known->memory_bytes;
+  }
   if (cards.size() > MAX_TOPOLOGY_DEVICES) cards.resize(MAX_TOPOLOGY_DEVICES);
   return nvml::kSuccess;
 }
@@ -136,8 +148,7 @@ void describe(const Nvml& library, const Card& card, std::size_t index, Extended
   put(basic.firmwareVersion, text_from<64>(library.vbios, card.handle));
   put(basic.deviceNode, node_of(library, card));
   basic.numaNode = numa_of(library, card.handle);
-  nvml::Memory memory{};
-  if (library.memory(card.handle, &memory) == nvml::kSuccess) basic.totalMemoryBytes = memory.total;
+  basic.totalMemoryBytes = card.memory_bytes;
   int major = 0, minor = 0;
   unsigned cores = 0, clock_mhz = 0;
   if (library.capability) library.capability(card.handle, &major, &minor);

@@ -3,6 +3,7 @@
 // what it is called, where its files are, what it can do. Refuses with NVML's own codes. One that has fallen off the
 // bus keeps its place in the list, so that no other takes its index: as what it was, or without a name where it was
 // lost before it was seen. Reads NVML, /proc, /sys and /dev; whoever calls asks NVML one question at a time.
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct Card {
   std::string uuid;
   std::string model;
   unsigned minor = 0;
+  std::uint64_t memory_bytes = 0;  // in all; 0: it has never told
   bool mig = false;
   unsigned place = 0;  // NVML's index of the whole card
   bool lost = false;

@@ -32,7 +32,7 @@ struct RootFolder {
   bool operator==(const RootFolder&) const = default;
 };
 std::optional<RootFolder> root_of(pid_t pid);  // nothing: it has ended
-std::string all_of(int mountinfo);  // from its beginning; "" when it is longer than anybody needs
+std::string all_of(int mountinfo);             // from its beginning; "" when it is longer than anybody needs
 bool has_mount(std::string_view mounts, std::string_view name);
 void for_each_mount(std::string_view mounts, const std::function<void(std::string_view name)>& take);
 

@@ -18,7 +18,7 @@ Captures::Origin Captures::origin_of(CUstream stream, bool own, std::uint64_t co
   return {threads_own ? kPerThread : handle, threads_own ? os::thread_id() : 0, context};
 }
 
-// Each tells of itself before it looks at the other, so that one of the two sees it.
+// Each tells of itself before it looks at the other (await_calls), so that one of the two sees it.
 bool Captures::enter() {
   calls_.fetch_add(1, std::memory_order_seq_cst);
   if (count_.load(std::memory_order_seq_cst) == 0) return true;
@@ -34,9 +34,8 @@ void Captures::leave() {
 
 bool Captures::await_calls(std::uint64_t patience_ns) {
   const std::uint32_t word = 0;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::uint64_t end_ns = os::monotonic_ns() + patience_ns;
-  for (std::uint32_t calls; (calls = calls_.load(std::memory_order_acquire)) > stuck_.load(kRelaxed);) {
+  for (std::uint32_t calls; (calls = calls_.load(std::memory_order_seq_cst)) > stuck_.load(kRelaxed);) {
     if (os::monotonic_ns() >= end_ns) {
       stuck_.store(calls, kRelaxed);
       return false;
