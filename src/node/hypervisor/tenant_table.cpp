@@ -18,8 +18,6 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-using base::ErrorCode;
-
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
 constexpr std::size_t kTamperingsKept = 8;

@@ -51,7 +51,8 @@ struct Slice {
       return;
     const pid_t mounter = ::fork();
     if (mounter == 0) {
-      const bool done = ::setns(theirs.get(), CLONE_NEWNS) == 0 &&
+      // A thread of its own that a sanitizer begins shares its root and working folder.
+      const bool done = ::unshare(CLONE_FS) == 0 && ::setns(theirs.get(), CLONE_NEWNS) == 0 &&
                         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                         ::mount(file.c_str(), file.c_str(), nullptr, MS_BIND, nullptr) == 0;
       ::_exit(done ? 0 : 1);
