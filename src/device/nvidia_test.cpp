@@ -88,6 +88,14 @@ TEST_F(NvidiaProvider, answers_questions_about_unknown_devices) {
   EXPECT_EQ(provider_.remove_partition("19", "MIG-none"), ACCEL_ERROR_NOT_FOUND);
 }
 
+std::vector<ExtendedDeviceInfo> devices_of(const Provider& provider) {
+  std::vector<ExtendedDeviceInfo> all(MAX_TOPOLOGY_DEVICES);
+  std::size_t count = 0;
+  EXPECT_EQ(provider.all_devices(all.data(), all.size(), &count), ACCEL_SUCCESS);
+  all.resize(count);
+  return all;
+}
+
 // The library keeps the machine that it saw first, so another one needs a process of its own.
 void cut_and_mend_a_card(const std::string& folder) {
   ::setenv("TENSOR_FUSION_SIM", "a100-40g", 1);
@@ -95,13 +103,7 @@ void cut_and_mend_a_card(const std::string& folder) {
   void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   const Provider provider = nvidia_provider();
   ASSERT_EQ(provider.init(), ACCEL_SUCCESS) << provider.trouble();
-  const auto devices = [&] {
-    std::vector<ExtendedDeviceInfo> all(MAX_TOPOLOGY_DEVICES);
-    std::size_t count = 0;
-    EXPECT_EQ(provider.all_devices(all.data(), all.size(), &count), ACCEL_SUCCESS);
-    all.resize(count);
-    return all;
-  };
+  const auto devices = [&] { return devices_of(provider); };
   ASSERT_EQ(devices().size(), 1u);
   const std::string card = devices()[0].basic.uuid;
   const std::uint64_t memory = devices()[0].basic.totalMemoryBytes;
@@ -174,13 +176,7 @@ void lose_a_card(const std::string& folder, bool seen_before) {
   if (!seen_before) lose();
   const Provider provider = nvidia_provider();
   ASSERT_EQ(provider.init(), ACCEL_SUCCESS) << provider.trouble();
-  const auto devices = [&] {
-    std::vector<ExtendedDeviceInfo> all(MAX_TOPOLOGY_DEVICES);
-    std::size_t count = 0;
-    EXPECT_EQ(provider.all_devices(all.data(), all.size(), &count), ACCEL_SUCCESS);
-    all.resize(count);
-    return all;
-  };
+  const auto devices = [&] { return devices_of(provider); };
   const auto before = devices();
   if (seen_before) {
     lose();

@@ -40,19 +40,19 @@ void EndWatch::look() {
     if (tenant && tenant->may_be_over() && !lives(tenant->member)) open.push_back(tenant);
   }
   if (open.empty()) return;
-  ProcessTable::Slices slices;
-  for (const Tenant* tenant : hooks_.all()) slices.push_back(&tenant->record);
   const std::uint64_t begin_ns = system::monotonic_ns();
   std::unordered_set<std::uint64_t> namespaces;
-  const auto table = ProcessTable::look(slices, kLookNs, [&](const ProcessTable& so_far, const SeenProcess& process) {
-    if (!namespaces.insert(process.mount_namespace).second) return false;
-    std::erase_if(open, [&](Tenant* tenant) {
-      if (so_far.in_view(tenant->record, process.mount_namespace) != InView::kYes) return false;
-      tenant->member = process;
-      return true;
-    });
-    return open.empty();
-  });
+  const auto table = ProcessTable::look(records_of(hooks_.all()), kLookNs,
+                                        [&](const ProcessTable& so_far, const SeenProcess& process) {
+                                          if (!namespaces.insert(process.mount_namespace).second) return false;
+                                          std::erase_if(open, [&](Tenant* tenant) {
+                                            if (so_far.in_view(tenant->record, process.mount_namespace) != InView::kYes)
+                                              return false;
+                                            tenant->member = process;
+                                            return true;
+                                          });
+                                          return open.empty();
+                                        });
   const std::uint64_t end_ns = system::monotonic_ns();
   rests_until_ns_ = end_ns + kRestTimes * (end_ns - begin_ns);
   std::map<std::string, Unseen> unseen;

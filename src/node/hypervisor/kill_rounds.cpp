@@ -23,12 +23,6 @@ std::uint64_t rest_after(std::uint64_t took_ns) { return std::max(kLeastRestNs, 
 
 }  // namespace
 
-ProcessTable::Slices KillRounds::slices() const {
-  ProcessTable::Slices all;
-  for (const Tenant* tenant : hooks_.all()) all.push_back(&tenant->record);
-  return all;
-}
-
 KillAnswer KillRounds::signal(const Tenant& tenant, int number, std::optional<uid_t> user) {
   KillAnswer answer;
   std::unordered_set<pid_t> asked;
@@ -51,10 +45,12 @@ KillAnswer KillRounds::signal(const Tenant& tenant, int number, std::optional<ui
   };
   const std::uint64_t begin_ns = system::monotonic_ns();
   if (!last_ || begin_ns - last_->at_ns > kSameLookTimes * last_->took_ns || !last_->table.knows(tenant.record)) {
-    auto table = ProcessTable::look(slices(), kRoundNs, [&](const ProcessTable& so_far, const SeenProcess& process) {
-      if (so_far.in_view(tenant.record, process.mount_namespace) == InView::kYes) seen(process);
-      return false;
-    });
+    auto table = ProcessTable::look(records_of(hooks_.all()), kRoundNs,
+                                    [&](const ProcessTable& so_far, const SeenProcess& process) {
+                                      if (so_far.in_view(tenant.record, process.mount_namespace) == InView::kYes)
+                                        seen(process);
+                                      return false;
+                                    });
     const std::uint64_t end_ns = system::monotonic_ns();
     last_.emplace(std::move(table), end_ns, end_ns - begin_ns);
   } else {
@@ -95,7 +91,8 @@ void KillRounds::round() {
     if (is_certain) strange.insert(process.mount_namespace);
     return false;
   };
-  const ProcessTable table = kills.empty() ? ProcessTable() : ProcessTable::look(slices(), kRoundNs, end);
+  const ProcessTable table =
+      kills.empty() ? ProcessTable() : ProcessTable::look(records_of(hooks_.all()), kRoundNs, end);
   // Also who was looked at before another of the same namespace has shown whose it is.
   for (const auto& [tenant, kill] : kills)
     for (const SeenProcess& process : table.members_of(tenant->record)) ask(tenant, kill, process);
@@ -103,8 +100,9 @@ void KillRounds::round() {
   std::vector<std::string> emptied;
   std::erase_if(killing_, [&](const auto& entry) {
     const Tenant* tenant = hooks_.find(entry.first);
-    if (tenant && table.is_empty(tenant->record)) emptied.push_back(entry.first);
-    return !tenant || now >= entry.second.until_ns || table.is_empty(tenant->record);
+    const bool is_empty = tenant && table.is_empty(tenant->record);
+    if (is_empty) emptied.push_back(entry.first);
+    return !tenant || is_empty || now >= entry.second.until_ns;
   });
   if (!killing_.empty()) timer_ = loop_.after(rest_after(now - begin_ns), [this] { round(); });
   for (const std::string& id : emptied)

@@ -50,7 +50,6 @@ class KillRounds {
   };
   void keep_killing(const std::string& id, std::optional<uid_t> user);
   void round();
-  ProcessTable::Slices slices() const;
 
   system::Loop& loop_;
   Hooks hooks_;

@@ -73,17 +73,16 @@ bool descends_from(const TenantRecord& record, pid_t pid) {
          });
 }
 
-bool is_member(const TenantRecord& record, pid_t pid) { return descends_from(record, pid) || in_view_of(record, pid); }
-
 HostProcess host_process_of(const SlotView& slot, const TenantRecord& record) {
   const auto pid = static_cast<pid_t>(slot.pid);
   if (pid <= 0) return {};
   const std::uint64_t ours = system::namespace_inode(::getpid(), "pid");
   const auto life_of = [&](pid_t candidate) {
     const system::Life life = system::life_of(candidate, slot.start_ticks);
+    if (life != system::Life::lives) return life;
     const auto stat = system::process_stat(candidate);
     if (stat && stat->of_kernel) return system::Life::gone;
-    if (life != system::Life::lives || acceptable_user(candidate, record)) return life;
+    if (acceptable_user(candidate, record)) return life;
     return system::process_user(candidate) || system::is_gone(candidate) ? system::Life::gone : system::Life::unknown;
   };
   if (slot.pid_namespace == 0 || slot.pid_namespace == ours) {

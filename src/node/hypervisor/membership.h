@@ -33,7 +33,6 @@ View private_view(const TenantRecord& record, pid_t root);
 bool in_view_of(const TenantRecord& record, pid_t pid);
 std::vector<SeenProcess> with_ancestors(const SeenProcess& process);  // itself, its parent, and so on; no namespaces
 bool descends_from(const TenantRecord& record, pid_t pid);
-bool is_member(const TenantRecord& record, pid_t pid);  // either
 
 // The process on this host that a claim slot speaks of: same pid namespace, same name in it, same start time, same user
 // (or a tenant of root). Gone where there is none: it has died, or the claim lies.

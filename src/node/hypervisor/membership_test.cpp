@@ -93,8 +93,8 @@ struct Moved {
       }
       const pid_t self = ::getpid();
       std::thread([&, self] {
-        while (system::process_stat(self)->state != 'Z') ::usleep(1000);
-        if (!tell()) std::_Exit(77);
+        const bool ended = eventually([self] { return system::process_stat(self)->state == 'Z'; });
+        if (!ended || !tell()) std::_Exit(77);
         for (;;) ::pause();
       }).detach();
       ::syscall(SYS_exit, 0);

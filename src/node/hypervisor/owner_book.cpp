@@ -39,9 +39,7 @@ std::optional<Tenant*> OwnerBook::look(const SeenProcess& process, const std::ve
   const auto users = system::process_users(process.pid);
   const std::uint64_t begin_ns = system::monotonic_ns();
   if (!users || !budget_.has_more(users->real, begin_ns)) return std::nullopt;
-  ProcessTable::Slices slices;
-  for (const Tenant* tenant : tenants) slices.push_back(&tenant->record);
-  const ProcessTable table = ProcessTable::look_at(process.pid, slices);
+  const ProcessTable table = ProcessTable::look_at(process.pid, records_of(tenants));
   budget_.spend(users->real, begin_ns, system::monotonic_ns());
   const auto owner = std::ranges::find_if(tenants, [&](const Tenant* tenant) {
     return table.in_view(tenant->record, process.mount_namespace) == InView::kYes;

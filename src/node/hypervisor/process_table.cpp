@@ -32,14 +32,12 @@ constexpr std::uint64_t kUnreadable = 1ull << 63;
 }  // namespace
 
 ProcessTable::ProcessTable(const Slices& slices) {
-  for (const TenantRecord* slice : slices)
-    if (slice->mount_namespace != 0 && !slice->grant_mount.empty())
-      grants_.emplace(slice->grant_mount, static_cast<unsigned>(grants_.size()));
-  for (const TenantRecord* slice : slices)
-    if (slice->mount_namespace != 0) {
-      views_.insert(slice->mount_namespace);
-      users_.insert(slice->user);
-    }
+  for (const TenantRecord* slice : slices) {
+    if (slice->mount_namespace == 0) continue;
+    if (!slice->grant_mount.empty()) grants_.emplace(slice->grant_mount, static_cast<unsigned>(grants_.size()));
+    views_.insert(slice->mount_namespace);
+    users_.insert(slice->user);
+  }
   shared_ = {system::namespace_inode(::getpid(), "mnt"), system::namespace_inode(1, "mnt")};
 }
 
@@ -208,10 +206,6 @@ bool ProcessTable::descends(const TenantRecord& slice, const SeenProcess& proces
   return any_of_line(
       process, [this](pid_t pid) { return find(pid); },
       [&](const SeenProcess& one) { return one.pid == slice.root_pid && one.start_ticks == slice.root_ticks; });
-}
-
-bool ProcessTable::is_member(const TenantRecord& slice, const SeenProcess& process) const {
-  return in_view(slice, process.mount_namespace) == InView::kYes || (has_root(slice) && descends(slice, process));
 }
 
 std::vector<SeenProcess> ProcessTable::members_of(const TenantRecord& slice) const {

@@ -36,8 +36,7 @@ class ProcessTable {
   void look_for_new();                                           // at those who were not there, for the same slices
 
   InView in_view(const TenantRecord& slice, std::uint64_t mount_namespace) const;
-  bool is_member(const TenantRecord& slice, const SeenProcess& process) const;  // by its namespace or its descent
-  std::vector<SeenProcess> members_of(const TenantRecord& slice) const;
+  std::vector<SeenProcess> members_of(const TenantRecord& slice) const;  // by their namespaces or their descent
   // Nobody belongs to it, for certain: also where each forks the next and exits while we look, and where one may have
   // hidden its mounts by changing its root.
   bool is_empty(const TenantRecord& slice) const { return complete_ && shows_nobody_of(slice); }

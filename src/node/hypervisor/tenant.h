@@ -97,4 +97,10 @@ struct Tenant {
   }
 };
 
+inline std::vector<const TenantRecord*> records_of(const std::vector<Tenant*>& tenants) {
+  std::vector<const TenantRecord*> records;
+  for (const Tenant* tenant : tenants) records.push_back(&tenant->record);
+  return records;
+}
+
 }  // namespace tensor_fusion::node::hypervisor

@@ -15,6 +15,7 @@
 #include "guest/limiter/testing/build_folder.h"
 #include "tests/bench/card/scene.h"
 #include "tests/bench/card/worker.h"
+#include "tests/bench/share/figures.h"
 
 namespace tensor_fusion::bench::card {
 namespace {
@@ -36,17 +37,9 @@ struct Results {
   }
 };
 
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? -1 : sum / static_cast<double>(values.size());
-}
-
-double p95(std::vector<double> values) {
-  if (values.empty()) return -1;
-  std::ranges::sort(values);
-  return values[static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(values.size()))) - 1];
-}
+// -1: did not run.
+double mean(const std::vector<double>& values) { return values.empty() ? -1 : share::mean(values); }
+double p95(const std::vector<double>& values) { return values.empty() ? -1 : share::percentile(values, 0.95); }
 
 // Between two measurements of what a program gets done alone, so that a card that slows down as it warms is seen.
 bool measure_shares(Scene& scene, unsigned seconds, Results& results) {

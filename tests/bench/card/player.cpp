@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+
+#include "tests/bench/share/execute.h"
 
 namespace tensor_fusion::bench::card {
 namespace {
@@ -24,13 +24,7 @@ Player::Player(const std::vector<std::string>& command, const Variables& more) {
   if (pid_ == 0) {
     ::dup2(to[0], STDIN_FILENO);
     ::dup2(from[1], STDOUT_FILENO);
-    for (const auto& [name, value] : more) ::setenv(name.c_str(), value.c_str(), 1);
-    std::vector<char*> words;
-    for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::execv(words[0], words.data());
-    std::_Exit(127);
+    share::execute(command, more);
   }
   ::close(to[0]);
   ::close(from[1]);

@@ -1,13 +1,12 @@
 #include "tests/bench/share/product.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
+
+#include "tests/bench/share/execute.h"
 
 namespace tensor_fusion::bench::share {
 namespace {
@@ -33,13 +32,7 @@ Product::~Product() {
 pid_t Product::start(const std::vector<std::string>& command) const {
   const pid_t child = ::fork();
   if (child != 0) return child;
-  for (const auto& [name, value] : environment_) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::execv(words[0], words.data());
-  std::_Exit(127);
+  execute(command, environment_);
 }
 
 pid_t Product::run(const Part& part, const std::string& name, const std::vector<std::string>& command) const {

@@ -1,21 +1,8 @@
 #include "tests/bench/share/verdict.h"
 
-#include <algorithm>
 #include <cstdio>
 
 namespace tensor_fusion::bench::share {
-
-double percentile(std::vector<double> values, double part) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<std::size_t>(part * static_cast<double>(values.size())))];
-}
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
 
 void Total::add(const Row& row, bool windows) {
   means.push_back(row.mean_error);

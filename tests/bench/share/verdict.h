@@ -4,12 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/bench/share/figures.h"
 #include "tests/bench/share/mix.h"
 
 namespace tensor_fusion::bench::share {
-
-double percentile(std::vector<double> values, double part);
-double mean(const std::vector<double>& values);
 
 struct Row {
   bool ran = false;
