@@ -1,6 +1,7 @@
 #pragma once
-// How long the processes of one user may keep everybody waiting while it is found out whose they are: that takes as
-// long as their mounts are many, and who makes them decides. Who has spent it waits for the next period. One thread.
+// How long a tenant's processes may keep everybody waiting while it is found out whose they are: that takes as long as
+// their mounts or their namesakes are many, and who makes them decides. Who has spent it waits for the next period.
+// One thread.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -8,27 +9,35 @@
 
 namespace tensor_fusion::node::hypervisor {
 
-class LookBudget {
+class Allowance {
  public:
   static constexpr std::uint64_t kPeriodNs = 200'000'000;
   static constexpr std::uint64_t kNsAPeriod = 20'000'000;
 
-  bool has_more(uid_t user, std::uint64_t now_ns) {
-    const auto spent = spent_.find(user);
-    if (spent == spent_.end()) return true;
-    if (now_ns - spent->second.since_ns < kPeriodNs) return spent->second.ns < kNsAPeriod;
-    spent_.erase(spent);
-    return true;
+  bool has_more(std::uint64_t now_ns) {
+    if (now_ns - since_ns_ >= kPeriodNs) spent_ns_ = 0;
+    return spent_ns_ < kNsAPeriod;
   }
-  void spend(uid_t user, std::uint64_t begin_ns, std::uint64_t end_ns) {
-    spent_.try_emplace(user, Spent{begin_ns, 0}).first->second.ns += end_ns - begin_ns;
+  void spend(std::uint64_t begin_ns, std::uint64_t end_ns) {
+    if (spent_ns_ == 0) since_ns_ = begin_ns;
+    spent_ns_ += end_ns - begin_ns;
   }
 
  private:
-  struct Spent {
-    std::uint64_t since_ns = 0, ns = 0;
-  };
-  std::map<uid_t, Spent> spent_;
+  std::uint64_t since_ns_ = 0, spent_ns_ = 0;
+};
+
+// One for each user.
+class LookBudget {
+ public:
+  bool has_more(uid_t user, std::uint64_t now_ns) {
+    const auto found = spent_.find(user);
+    return found == spent_.end() || found->second.has_more(now_ns);
+  }
+  void spend(uid_t user, std::uint64_t begin_ns, std::uint64_t end_ns) { spent_[user].spend(begin_ns, end_ns); }
+
+ private:
+  std::map<uid_t, Allowance> spent_;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

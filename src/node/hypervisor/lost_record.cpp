@@ -14,6 +14,7 @@
 #include "base/id.h"
 #include "base/text.h"
 #include "node/hypervisor/membership.h"
+#include "node/hypervisor/slot_search.h"
 #include "node/hypervisor/view_mount.h"
 #include "node/hypervisor/view_walk.h"
 #include "system/ask_aside.h"
@@ -115,8 +116,11 @@ bool has_living_slot(const StateDirectory& state, const TenantRecord& record) {
   if (!page) return false;
   auto slots = taken_slots(*page->as<contract::ClaimPage>(), contract::kMaxProcesses);
   slots.resize(std::min<std::size_t>(slots.size(), kSlotsLookedAt));
-  return std::ranges::any_of(
-      slots, [&](const SlotView& slot) { return host_process_of(slot, record).life != system::Life::gone; });
+  SlotSearch search;
+  const std::uint64_t read_ns = system::monotonic_ns();
+  return std::ranges::any_of(slots, [&](const SlotView& slot) {
+    return search.find(slot, read_ns, record, nullptr).life != system::Life::gone;
+  });
 }
 
 }  // namespace

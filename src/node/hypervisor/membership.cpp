@@ -20,12 +20,6 @@ std::optional<SeenProcess> without_namespace(pid_t pid) {
   return stat ? std::optional(SeenProcess{pid, stat->parent, stat->start_ticks, 0}) : std::nullopt;
 }
 
-bool acceptable_user(pid_t pid, const TenantRecord& record) {
-  if (record.user == 0) return true;
-  const auto user = system::process_user(pid);
-  return user && *user == record.user;
-}
-
 }  // namespace
 
 View view_of(const TenantRecord& record, pid_t pid) {
@@ -71,37 +65,6 @@ bool descends_from(const TenantRecord& record, pid_t pid) {
   return process && any_of_line(*process, without_namespace, [&](const SeenProcess& one) {
            return one.pid == record.root_pid && one.start_ticks == record.root_ticks;
          });
-}
-
-HostProcess host_process_of(const SlotView& slot, const TenantRecord& record) {
-  const auto pid = static_cast<pid_t>(slot.pid);
-  if (pid <= 0) return {};
-  const std::uint64_t ours = system::namespace_inode(::getpid(), "pid");
-  const auto life_of = [&](pid_t candidate) {
-    const system::Life life = system::life_of(candidate, slot.start_ticks);
-    if (life != system::Life::lives) return life;
-    const auto stat = system::process_stat(candidate);
-    if (stat && stat->of_kernel) return system::Life::gone;
-    if (acceptable_user(candidate, record)) return life;
-    return system::process_user(candidate) || system::is_gone(candidate) ? system::Life::gone : system::Life::unknown;
-  };
-  if (slot.pid_namespace == 0 || slot.pid_namespace == ours) {
-    const system::Life life = life_of(pid);
-    return {life, life == system::Life::lives ? pid : 0};
-  }
-  const auto all = system::all_processes();
-  if (!all) return {system::Life::unknown, 0};
-  HostProcess none;
-  for (const pid_t candidate : *all) {
-    const system::Life life = life_of(candidate);
-    if (life == system::Life::unknown) none.life = life;
-    if (life != system::Life::lives) continue;
-    const auto names = system::namespace_pids(candidate);
-    if (names.empty() && !system::is_gone(candidate)) none.life = system::Life::unknown;
-    if (names.size() < 2 || names.back() != pid) continue;
-    if (system::namespace_inode(candidate, "pid") == slot.pid_namespace) return {life, candidate};
-  }
-  return none;
 }
 
 // As kill(2) says: by its real or saved user, or with all rights in a user namespace that the user has made.

@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/process_table.h"
 #include "node/hypervisor/tenant_record.h"
 #include "system/fd.h"
@@ -33,14 +32,6 @@ View private_view(const TenantRecord& record, pid_t root);
 bool in_view_of(const TenantRecord& record, pid_t pid);
 std::vector<SeenProcess> with_ancestors(const SeenProcess& process);  // itself, its parent, and so on; no namespaces
 bool descends_from(const TenantRecord& record, pid_t pid);
-
-// The process on this host that a claim slot speaks of: same pid namespace, same name in it, same start time, same user
-// (or a tenant of root). Gone where there is none: it has died, or the claim lies.
-struct HostProcess {
-  system::Life life = system::Life::gone;
-  pid_t pid = 0;
-};
-HostProcess host_process_of(const SlotView& slot, const TenantRecord& record);
 
 enum class Signalled { kYes, kGone, kNotAllowed };
 // Whether the kernel would let this user signal it, by the user's own kill(2).

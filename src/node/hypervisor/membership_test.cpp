@@ -201,21 +201,5 @@ TEST(ProcessTable, answers_for_all_slices_by_one_look) {
   EXPECT_FALSE(table.is_empty(later)) << "nobody has looked for it";
 }
 
-// It ends never, and would keep the slice.
-TEST(Membership, a_thread_of_the_kernel_is_nobodys_even_if_root_claims_it) {
-  TenantRecord record;
-  record.user = 0;
-  for (const pid_t pid : system::all_processes().value_or(std::vector<pid_t>())) {
-    const auto stat = system::process_stat(pid);
-    if (!stat || !stat->of_kernel) continue;
-    SlotView slot{};
-    slot.pid = static_cast<std::uint32_t>(pid);
-    slot.start_ticks = stat->start_ticks;
-    EXPECT_EQ(host_process_of(slot, record).life, system::Life::gone) << stat->name;
-    return;
-  }
-  GTEST_SKIP() << "no thread of the kernel is to be seen here";
-}
-
 }  // namespace
 }  // namespace tensor_fusion::node::hypervisor

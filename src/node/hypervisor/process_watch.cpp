@@ -38,17 +38,18 @@ void ProcessWatch::verify(Tenant& tenant) {
   }
 }
 
-bool ProcessWatch::slot_is_dead(const Tenant& tenant, std::uint32_t slot) {
+bool ProcessWatch::slot_is_dead(Tenant& tenant, std::uint32_t slot) {
   for (const LiveProcess& process : tenant.processes)
     if (process.slot == slot)
       return process.dead ||
              (process.host_pid != 0 && system::life_of(process.host_pid, process.start_ticks) == system::Life::gone);
+  const std::uint64_t read_ns = system::monotonic_ns();
   const SlotView view = slot_view(tenant.pages.claim(), slot);
   return view.state == contract::kSlotFree || view.state == contract::kSlotReaping ||
-         host_process_of(view, tenant.record).life == system::Life::gone;
+         search_.find(view, read_ns, tenant.record, &tenant.searching).life == system::Life::gone;
 }
 
-bool ProcessWatch::holder_is_gone(const Tenant& tenant, std::uint32_t device, std::uint32_t holder) {
+bool ProcessWatch::holder_is_gone(Tenant& tenant, std::uint32_t device, std::uint32_t holder) {
   return holder <= contract::kMaxProcesses
              ? slot_is_dead(tenant, holder - 1)
              : tenant.locks.abandoned(tenant.pages.claim(), device, system::monotonic_ns());
@@ -59,6 +60,7 @@ void ProcessWatch::scan(Tenant& tenant) {
     hooks_.tampered(tenant, "claim was overwritten");
   tenant.locks.look(tenant.pages.claim(), system::monotonic_ns());
   unsigned noticed = 0;
+  const std::uint64_t read_ns = system::monotonic_ns();
   for (const SlotView& slot : taken_slots(tenant.pages.claim(), tenant.pages.slots())) {
     const auto known = std::find_if(tenant.processes.begin(), tenant.processes.end(),
                                     [&](const LiveProcess& p) { return p.slot == slot.index; });
@@ -78,7 +80,7 @@ void ProcessWatch::scan(Tenant& tenant) {
       tenant.processes.erase(known);
     }
     // To find out who it is takes time, and a tenant may write into every slot as often as it likes.
-    if (noticed++ < kNoticedAScan) take_notice_of(tenant, slot);
+    if (noticed++ < kNoticedAScan) take_notice_of(tenant, slot, read_ns);
   }
   const auto gone = std::remove_if(tenant.processes.begin(), tenant.processes.end(), [&](LiveProcess& process) {
     if (slot_view(tenant.pages.claim(), process.slot).state != contract::kSlotFree) return false;
@@ -90,7 +92,7 @@ void ProcessWatch::scan(Tenant& tenant) {
   hooks_.changed(tenant);
 }
 
-void ProcessWatch::take_notice_of(Tenant& tenant, const SlotView& slot) {
+void ProcessWatch::take_notice_of(Tenant& tenant, const SlotView& slot, std::uint64_t read_ns) {
   LiveProcess process;
   process.slot = slot.index;
   process.tenant_pid = static_cast<pid_t>(slot.pid);
@@ -103,7 +105,7 @@ void ProcessWatch::take_notice_of(Tenant& tenant, const SlotView& slot) {
     return;
   }
   // What cannot be told now the next scan asks again.
-  const auto [life, host_pid] = host_process_of(slot, tenant.record);
+  const auto [life, host_pid] = search_.find(slot, read_ns, tenant.record, &tenant.searching);
   if (life == system::Life::unknown) return;
   if (life == system::Life::gone) {
     process.dead = true;

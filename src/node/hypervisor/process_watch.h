@@ -6,6 +6,7 @@
 #include <string>
 
 #include "node/hypervisor/look_budget.h"
+#include "node/hypervisor/slot_search.h"
 #include "node/hypervisor/tenant.h"
 #include "system/loop.h"
 
@@ -27,16 +28,17 @@ class ProcessWatch {
   void forget(const Tenant& tenant);
 
  private:
-  void take_notice_of(Tenant& tenant, const SlotView& slot);
+  void take_notice_of(Tenant& tenant, const SlotView& slot, std::uint64_t read_ns);
   void on_death(Tenant& tenant, std::uint32_t slot, std::uint64_t start_ticks);
   void reap(Tenant& tenant, std::uint32_t slot);
   void reap_later(const std::string& id, std::uint32_t slot, std::uint64_t delay_ns);
-  static bool slot_is_dead(const Tenant& tenant, std::uint32_t slot);
-  static bool holder_is_gone(const Tenant& tenant, std::uint32_t device, std::uint32_t holder);
+  bool slot_is_dead(Tenant& tenant, std::uint32_t slot);
+  bool holder_is_gone(Tenant& tenant, std::uint32_t device, std::uint32_t holder);
 
   system::Loop& loop_;
   Hooks hooks_;
   LookBudget budget_;  // by the slices' users
+  SlotSearch search_;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

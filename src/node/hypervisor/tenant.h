@@ -12,6 +12,7 @@
 #include "node/hypervisor/claim_view.h"
 #include "node/hypervisor/limiter_proof.h"
 #include "node/hypervisor/lock_watch.h"
+#include "node/hypervisor/look_budget.h"
 #include "node/hypervisor/map_reader.h"
 #include "node/hypervisor/overwriting.h"
 #include "node/hypervisor/process_table.h"
@@ -82,6 +83,7 @@ struct Tenant {
   std::vector<TenantUsage> usage;
   std::vector<std::string> tampered;  // distinct sentences, bounded
   Overwriting overwriting;            // of its claim
+  Allowance searching;                // for the processes that its slots name
 
   bool has_live_process() const {
     for (const LiveProcess& process : processes)

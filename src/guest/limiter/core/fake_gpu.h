@@ -80,7 +80,11 @@ inline CUresult event_record(CUevent event, CUstream stream) {
   const std::lock_guard lock(gpu.mutex);
   if (gpu.context_of[event] != context_of(gpu, stream)) return CUDA_ERROR_INVALID_HANDLE;
   ++gpu.records;
-  gpu.time_of[event] = gpu.event_on[plain(stream)] = std::max(gpu.end_of[plain(stream)], os::monotonic_ns());
+  const auto before = gpu.event_on.find(plain(stream));
+  const std::uint64_t end = gpu.end_of[plain(stream)];
+  // Behind work it passes as that ends, however late it is put down.
+  const bool behind_work = before != gpu.event_on.end() && end > before->second;
+  gpu.time_of[event] = gpu.event_on[plain(stream)] = behind_work ? end : std::max(end, os::monotonic_ns());
   return CUDA_SUCCESS;
 }
 inline CUresult event_query(CUevent event) {
