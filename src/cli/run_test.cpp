@@ -231,7 +231,7 @@ TEST_F(RunTest, is_the_program_itself_so_that_terminal_and_job_control_are_its_o
   ::pclose(plain);
   const Ended ended = run({"--", "sh", "-c", "echo $$ $PPID; ls /proc/self/fd | wc -l"});
   EXPECT_EQ(ended.output, std::to_string(ended.pid) + " " + std::to_string(::getpid()) + "\n" + open_files.data())
-      << "and no descriptor of ours is left open";
+      << "and no descriptor of ours is left open; " << ended.status << " " << ended.errors;
 }
 
 // A line of ours on a standard stream breaks tools that read the program's output.

@@ -1,6 +1,7 @@
 #include "node/hypervisor/claim_repair.h"
 
 #include "node/hypervisor/claim_view.h"
+#include "system/clock.h"
 #include "system/process.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -50,13 +51,15 @@ bool repair_claim(Tenant& tenant) {
     give_slot_back(page, process.said);
     overwritten = true;
   }
-  if (!overwritten) return false;
-  // There may be something in any slot. What is no state was never one's whose memory counts: it is free at once, for
-  // who has had it and for new ones.
+  // There may be something in any slot, and who writes over a page may still be at it when its head is put right. What
+  // is no state was never one's whose memory counts: it is free at once, for who has had it and for new ones.
+  if (!overwritten && !tenant.overwriting.is_told(system::monotonic_ns())) return false;
   for (contract::ClaimProcess& process : page.processes) {
     std::uint32_t state = process.state.load(std::memory_order_acquire);
-    if (state > contract::kSlotReaping) process.state.compare_exchange_strong(state, contract::kSlotFree);
+    if (state > contract::kSlotReaping && process.state.compare_exchange_strong(state, contract::kSlotFree))
+      overwritten = true;
   }
+  if (!overwritten) return false;
   std::uint32_t slots = slots_in_use(page);
   tenant.pages.set_slots(slots);
   // Who took a slot after we had looked there may have said so before we did.

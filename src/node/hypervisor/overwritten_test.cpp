@@ -79,6 +79,22 @@ TEST_P(Overwritten, claim_is_put_right_and_its_processes_stay_known) {
   })) << "what nobody has is free for others";
 }
 
+// The hypervisor may look between any two of its bytes.
+TEST(Overwriting, of_a_claim_is_put_right_to_its_end_by_who_looked_before_that_was_written) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a", kTestGi));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  ClaimPage& claim = slice.claimed();
+  claim.magic = 0;
+  ASSERT_TRUE(eventually([&] { return claim.magic == contract::kClaimMagic; }));
+  for (std::uint32_t slot = 100; slot < contract::kMaxProcesses; ++slot) claim.processes[slot].state = 0xdead;
+  EXPECT_TRUE(eventually([&] {
+    return std::ranges::all_of(claim.processes, [](const auto& one) { return one.state == contract::kSlotFree; });
+  })) << "or no new process ever finds a place there";
+}
+
 TEST(Overwriting, is_told_again_of_one_who_never_lets_five_seconds_pass) {
   Overwriting overwriting;
   constexpr std::uint64_t kSecondNs = 1'000'000'000;

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "node/hypervisor/process_table.h"
 #include "node/hypervisor/test_relay.h"
@@ -22,6 +23,19 @@ namespace tensor_fusion::node::hypervisor {
 using system::eventually;
 
 inline bool is_empty(const TenantRecord& record) { return ProcessTable::look({&record}, 20'000'000).is_empty(record); }
+
+// Who keeps it: its own, or those of whom it is not known.
+inline std::string kept_by(const TenantRecord& record) {
+  const ProcessTable table = ProcessTable::look({&record}, 20'000'000);
+  std::string all = table.shows_nobody_of(record) ? "nobody" : "";
+  for (const auto& [pid, process] : table.all()) {
+    const InView in = table.in_view(record, process.mount_namespace);
+    if (in == InView::kNo) continue;
+    const auto stat = system::process_stat(pid);
+    all += (in == InView::kYes ? " " : " maybe ") + std::to_string(pid) + " (" + (stat ? stat->name : "gone") + ")";
+  }
+  return all;
+}
 
 // A view whose first process has ended and left one behind in a namespace that it made within.
 struct LeftBehind {
@@ -55,7 +69,7 @@ struct LeftBehind {
   ~LeftBehind() {
     ::close(out);  // they end with whoever listens
     if (!can_be) return;
-    EXPECT_TRUE(eventually([&] { return is_empty(record); }));
+    EXPECT_TRUE(eventually([&] { return is_empty(record); })) << kept_by(record);
   }
   system::ScratchDirectory scratch;
   TenantRecord record;
