@@ -1,6 +1,7 @@
 #include "cli/hypervisor.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <expected>
@@ -10,15 +11,27 @@
 #include "cli/request.h"
 #include "contract/grant.h"
 #include "node/hypervisor/hypervisor.h"
+#include "node/hypervisor/protocol.h"
+#include "system/file.h"
 
 namespace tensor_fusion::cli {
 namespace {
 
 constexpr std::uint64_t kIdleExitMs = 60'000;
 constexpr int kFirstLookMs = 2000;  // who asks meanwhile waits as long
+constexpr int kStartTries = 2000;
+constexpr unsigned kStartPauseUs = 5000;
 
 int stop_running(const Context& context) {
   auto client = context.connect_running();
+  // One that starts at this moment has its state already, and listens soon.
+  const std::string lock = context.state() + "/" + node::hypervisor::kLockName;
+  for (int tries = 0; !client && client.error().code == base::ErrorCode::kUnavailable && system::is_locked(lock) &&
+                      tries < kStartTries;
+       ++tries) {
+    ::usleep(kStartPauseUs);
+    client = context.connect_running();
+  }
   if (!client && client.error().code == base::ErrorCode::kUnavailable) {
     return context.fail(exit_code_of(base::ErrorCode::kNotFound), "no hypervisor runs on " + context.state());
   }

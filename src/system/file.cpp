@@ -5,12 +5,14 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -225,6 +227,16 @@ base::Result<FileLock> FileLock::acquire(const std::string& path) {
   if (::ftruncate(file.get(), 0) != 0) return std::unexpected(error_of("write", path, errno));
   if (auto written = write_all(file.get(), own, path); !written) return std::unexpected(written.error());
   return FileLock(std::move(file));
+}
+
+bool is_locked(const std::string& path) {
+  struct stat info{};
+  const auto locks = read_file("/proc/locks");
+  if (!locks || ::stat(path.c_str(), &info) != 0) return false;
+  std::array<char, 64> place{};  // as the kernel writes it
+  std::snprintf(place.data(), place.size(), " %02x:%02x:%llu ", major(info.st_dev), minor(info.st_dev),
+                static_cast<unsigned long long>(info.st_ino));
+  return locks->find(place.data()) != std::string::npos;
 }
 
 }  // namespace tensor_fusion::system

@@ -46,5 +46,7 @@ class FileLock {
   explicit FileLock(Fd fd) : fd_(std::move(fd)) {}
   Fd fd_;
 };
+// Whether somebody holds it, asked without holding it.
+bool is_locked(const std::string& path);
 
 }  // namespace tensor_fusion::system

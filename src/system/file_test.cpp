@@ -76,6 +76,16 @@ TEST(FileLock, names_the_process_that_holds_it) {
   EXPECT_NE(second.error().message.find(std::to_string(::getpid())), std::string::npos);
 }
 
+TEST(FileLock, shows_to_others_that_it_is_held) {
+  ScratchDirectory scratch;
+  EXPECT_FALSE(is_locked(scratch.path("lock")));
+  {
+    const auto lock = FileLock::acquire(scratch.path("lock"));
+    EXPECT_TRUE(is_locked(scratch.path("lock")));
+  }
+  EXPECT_FALSE(is_locked(scratch.path("lock")));
+}
+
 bool is_open_here(const std::string& path) {
   std::error_code gone;
   for (const std::string& fd : list_directory("/proc/self/fd")) {
