@@ -111,7 +111,7 @@ TEST_F(KillRoundsTest, reach_for_a_stranger_only_whom_the_kernel_would_let_him_s
   const KillAnswer by_stranger = kills_.signal(tenant, SIGKILL, kStranger);
   EXPECT_TRUE(by_stranger.reached.empty());
   EXPECT_EQ(by_stranger.spared, std::vector<pid_t>{member.pid});
-  EXPECT_TRUE(soon([&] { return looks_ >= 4; })) << "the rounds that follow";
+  EXPECT_TRUE(soon([&] { return looks_ >= 2; })) << "the round that follows";
   EXPECT_TRUE(member.lives());
   EXPECT_EQ(kills_.signal(tenant, SIGKILL, std::nullopt).reached, std::vector<pid_t>{member.pid});
   EXPECT_TRUE(soon([&] { return !member.lives(); }));

@@ -91,7 +91,10 @@ TEST(Hypervisor, lets_a_connection_follow_one_thing_only) {
       line = connection.receive(5000).value_or("nothing");
     EXPECT_NE(line.find("streams already"), std::string::npos) << first << second << line;
     ASSERT_TRUE(connection.send(R"({"op":"events"})", 1000));
-    EXPECT_NE(connection.receive(5000).value_or("").find("events"), std::string::npos) << "only to look is no stream";
+    const auto is_answer = [&] {
+      return connection.receive(5000).value_or("").find("\"events\"") != std::string::npos;
+    };
+    EXPECT_TRUE(is_answer() || is_answer() || is_answer()) << "only to look is no stream";  // between what streams
   }
 }
 

@@ -1,6 +1,8 @@
 #include "node/hypervisor/state_directory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -31,6 +33,9 @@ TEST_F(KeptLog, of_a_name_is_the_last_of_its_user) {
   keep("bbbb", "train", kSecond);
   EXPECT_EQ(name_of("train", kFirst), "aaaa.log");
   EXPECT_EQ(name_of("train", kSecond), "bbbb.log");
+  const std::string second = state_.logs() + "/last/" + std::to_string(kSecond) + "/train";
+  constexpr timespec kBefore[2] = {{1, 0}, {1, 0}};  // a file's time goes by steps of milliseconds
+  ASSERT_EQ(::utimensat(AT_FDCWD, second.c_str(), kBefore, AT_SYMLINK_NOFOLLOW), 0);
   keep("cccc", "train", kFirst);
   EXPECT_EQ(name_of("train", kFirst), "cccc.log");
   EXPECT_EQ(name_of("train", kSecond), "bbbb.log");

@@ -60,7 +60,10 @@ class TestDaemon {
       daemon->reset();
       std::_Exit(0);
     }
-    return eventually([&] { return Client::connect(options.state).has_value(); });
+    return eventually([&] {  // a child of the one before may have its door open still
+      auto client = Client::connect(options.state);
+      return client && client->version();
+    });
   }
   void kill(int signal_number = SIGKILL) {
     if (pid_ <= 0) return;
