@@ -62,6 +62,14 @@ bool is_driver_name(const char* name) {
   return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v');
 }
 
+bool is_driver_file(const char* path) {
+  if (path == nullptr) return false;
+  const char* name = path;
+  for (const char* at = path; *at != 0; ++at)
+    if (*at == '/') name = at + 1;
+  return starts_with(name, "libcuda.so") || starts_with(name, "libnvidia-ml.so");
+}
+
 // Whether to answer at all; if not, the caller jumps to the real function. `look` calls the real one.
 template <class Look>
 std::uintptr_t answer(void* handle, const char* name, void** result, Look look) {
@@ -119,12 +127,17 @@ extern "C" {
   return mode & ~RTLD_DEEPBIND;
 }
 
-// A new namespace has its own driver and no limiter. Noted, not prevented: the hypervisor decides what it means.
-[[gnu::visibility("hidden"), gnu::used]] void limiter_note_dlmopen(long space, const char* file) {
+// A new namespace would have a driver of its own and no limiter: who opens the driver there gets the one that is
+// limited. What else is opened there may open a driver by itself, which is only noted.
+[[gnu::visibility("hidden"), gnu::used]] long limiter_space_dlmopen(long space, const char* file, int* mode) {
   if (limiter_libc.dlsym == nullptr) find_libc();
-  if (space == LM_ID_BASE) return;
+  if (space == LM_ID_BASE || (is_driver_file(file) && resolve_slice() != Stage::passing)) {
+    *mode = limiter_mode_dlopen(*mode);
+    return LM_ID_BASE;
+  }
   note_flag(contract::kFlagNamespace);
   say("a library was opened in a namespace of its own, where nothing is limited", file);
+  return space;
 }
 
 }  // extern "C"
@@ -215,13 +228,15 @@ dlmopen:
   .cfi_adjust_cfa_offset 8
   push %rdx
   .cfi_adjust_cfa_offset 8
-  call limiter_note_dlmopen
+  mov %rsp, %rdx
+  call limiter_space_dlmopen
   pop %rdx
   .cfi_adjust_cfa_offset -8
   pop %rsi
   .cfi_adjust_cfa_offset -8
   pop %rdi
   .cfi_adjust_cfa_offset -8
+  mov %rax, %rdi
   jmp *limiter_libc+24(%rip)
   .cfi_endproc
   .size dlmopen, . - dlmopen
@@ -322,9 +337,9 @@ dlmopen:
   .cfi_rel_offset x30, 8
   stp x0, x1, [sp, 16]
   str x2, [sp, 32]
-  bl limiter_note_dlmopen
-  ldp x0, x1, [sp, 16]
-  ldr x2, [sp, 32]
+  add x2, sp, 32
+  bl limiter_space_dlmopen
+  ldp x1, x2, [sp, 24]
   ldp x29, x30, [sp], 48
   .cfi_adjust_cfa_offset -48
   .cfi_restore x29

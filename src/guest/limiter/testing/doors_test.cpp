@@ -1,4 +1,5 @@
 // The limiter as programs meet it: preloaded, against the stub driver, by each front door.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -173,18 +174,31 @@ TEST(Doors, shut_soon_before_a_process_that_the_hypervisor_does_not_count_as_the
 }
 
 TEST(Doors, hold_with_deep_binding) {
+  for (const std::string& by_dlmopen : {std::string("IS_BY=dlopen"), "PROBE_NAMESPACE=" + std::to_string(LM_ID_BASE)}) {
+    TestSlice slice({device(0, 64 * kMiB)});
+    slice.start_hypervisor();
+    Job asked = probe(slice, {"dlsym", "fill", std::to_string(kMiB)});
+    asked.environment.insert(asked.environment.end(), {"PROBE_DEEPBIND=1", by_dlmopen});
+    const Outcome outcome = run(asked);
+    EXPECT_EQ(outcome.number("count"), 64u) << by_dlmopen;
+    EXPECT_NE(slice.claim().processes[0].flags.load() & contract::kFlagDeepBind, 0u) << by_dlmopen;
+  }
+}
+
+// The driver there would be another one, which nothing limits.
+TEST(Doors, hold_for_who_opens_the_driver_in_a_namespace_of_its_own) {
   TestSlice slice({device(0, 64 * kMiB)});
   slice.start_hypervisor();
-  Job asked = probe(slice, {"dlsym", "fill", std::to_string(kMiB)});
-  asked.environment.push_back("PROBE_DEEPBIND=1");
-  const Outcome outcome = run(asked);
-  EXPECT_EQ(outcome.number("count"), 64u);
-  EXPECT_NE(slice.claim().processes[0].flags.load() & contract::kFlagDeepBind, 0u);
+  for (const char* door : {"dlsym", "proc"}) {
+    Job asked = probe(slice, {door, "fill", std::to_string(kMiB)});
+    asked.environment.push_back("PROBE_NAMESPACE=" + std::to_string(LM_ID_NEWLM));
+    EXPECT_EQ(run(asked).number("count"), 64u) << door;
+  }
 }
 
 TEST(Fork, gives_the_child_an_account_of_its_own) {
-  TestSlice slice({device(0, 64 * kMiB)});
-  slice.start_hypervisor({}, false);  // what the child had is looked at after its end
+  TestSlice slice({device(0, 2048 * kMiB)});  // room for contexts whose cost nobody has told in time
+  slice.start_hypervisor({}, false);          // what the child had is looked at after its end
   const Outcome outcome = run(probe(slice, {"dlsym", "fork", std::to_string(kMiB)}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(outcome.number("child_alloc"), 0u);

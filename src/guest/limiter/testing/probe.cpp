@@ -114,7 +114,9 @@ int main(int count, char** arguments) {
   const auto argument = [&](int index, std::size_t fallback) {
     return index < count ? std::strtoull(arguments[index], nullptr, 0) : fallback;
   };
-  g_library = dlopen("libcuda.so.1", RTLD_NOW | (std::getenv("PROBE_DEEPBIND") != nullptr ? RTLD_DEEPBIND : 0));
+  const char* space = std::getenv("PROBE_NAMESPACE");
+  const int mode = RTLD_NOW | (std::getenv("PROBE_DEEPBIND") != nullptr ? RTLD_DEEPBIND : 0);
+  g_library = space != nullptr ? dlmopen(std::atoi(space), "libcuda.so.1", mode) : dlopen("libcuda.so.1", mode);
   if (g_library == nullptr) return 4;
 
   if (command == "homes") {
