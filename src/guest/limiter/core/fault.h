@@ -15,6 +15,7 @@ enum class FaultPoint : std::uint32_t {
   allocated = 5,     // the driver has answered, the size not yet remembered
   slot_claimed = 6,  // slot taken, not yet live
   slot_reaping = 7,  // a dead neighbour's slot taken over, its bytes not yet returned
+  last = slot_reaping,
 };
 
 inline constexpr const char* kFaultVariable = "TENSOR_FUSION_LIMITER_FAULT";  // "<point>" or "<point>:<n-th time>"

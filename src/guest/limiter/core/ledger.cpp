@@ -342,7 +342,9 @@ bool Ledger::sweep() {
     }
     fault(FaultPoint::slot_reaping);
     for (std::uint32_t device = 0; device < kMaxDevices; ++device) {
-      if (process.devices[device].ledger_bytes.load(kRelaxed) == 0) continue;
+      // One that died in its first lock holds nothing yet, and nobody could tell that it is dead once it has no name.
+      const bool locked = (page_->devices[device].lock.load(kRelaxed) & ~kLockWaiters) == slot + 1;
+      if (!locked && process.devices[device].ledger_bytes.load(kRelaxed) == 0) continue;
       LedgerLock lock(*this, device);
       page_->devices[device].used_bytes.store(sum(device), kRelaxed);
     }

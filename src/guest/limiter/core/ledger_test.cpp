@@ -232,6 +232,17 @@ TEST_P(DeathInside, of_the_lock_blocks_nobody_and_loses_no_byte) {
   EXPECT_EQ(claim.page->processes[1].start_ticks.load(), 0u);
 }
 
+TEST_F(LedgerPages, one_that_died_in_its_first_lock_is_returned_with_the_lock) {
+  ASSERT_TRUE(child_is_killed([&](std::uint32_t mine) {
+    arm_faults("1");
+    ledger_of(mine).reserve(device_of(mine), 70);
+  }));
+  EXPECT_EQ(claim.page->devices[0].lock.load(), 2u);
+  EXPECT_TRUE(ledger_of(slot).sweep());
+  EXPECT_EQ(claim.page->devices[0].lock.load(), 0u) << "till patience ends, all others would wait for nobody";
+  EXPECT_TRUE(ledger_of(slot).reserve(device_of(slot), 1000));
+}
+
 TEST_F(LedgerPages, a_sweeper_that_dies_halfway_is_finished_by_the_next) {
   ASSERT_TRUE(child_is_killed([&](std::uint32_t mine) {
     ledger_of(mine).reserve(device_of(mine), 70);
