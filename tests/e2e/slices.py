@@ -1,13 +1,20 @@
 """Slices of a machine as its tests see and make them."""
+import json
 import subprocess
 
 import pytest
 
-from conftest import until
+from conftest import BUILD, until
 
 
 def slices(machine):
     return machine.shown("ps")["slices"]
+
+
+def most_held(machine):
+    """The high-water mark of the memory of its cards, by their own account."""
+    said = subprocess.run([str(BUILD / "bin/simulated-gpu"), "account"], env=machine.environment, capture_output=True, check=True)
+    return max(engine["memory"]["peak_bytes"] for engine in json.loads(said.stdout)["engines"])
 
 
 def sleeper(machine, *options, program=("sleep", "60")):

@@ -1,13 +1,13 @@
 // not a test by itself: needs a slice whose claim it can write; tests/e2e/test_memory.py calls it
 // Processes of one slice that falsify each other's accounts in the claim page while they allocate: how much memory do
 // they get together beyond the slice's limit, and for how long do they get more?
-//   forge_ledger CLAIM LIMIT_BYTES [--processes N] [--piece BYTES] [--seconds S] [--mode wipe|free|mute|honest]
+//   forge_ledger CLAIM LIMIT_BYTES [--processes N] [--piece BYTES] [--seconds S] [--mode wipe|free|mute|greedy|honest]
 // wipe: no more than that. free: the first takes all there is, gives it back whenever a reading has begun and takes it
-// again once it is published. mute: nobody's request for a reading gets through. honest: nobody forges; each takes and
-// frees its part of a quarter of the limit, a few of them a larger one, and nobody may be refused: `refused`, and the
-// longest that one waited, `longest_ms`. One JSON line: most_bytes held at a time (contexts not counted), beyond_bytes
-// of it above the limit, grew_ms: from the moment the limit was passed until nobody got any more. Exit 0 when it could
-// attack at all.
+// again once it is published. mute: nobody's request for a reading gets through. greedy: nobody forges, all the same
+// each takes what it gets. honest: nobody forges; each takes and frees its part of a quarter of the limit, a few of
+// them a larger one, and nobody may be refused: `refused`, and the longest that one waited, `longest_ms`. One JSON
+// line: most_bytes held at a time (contexts not counted), beyond_bytes of it above the limit, grew_ms: from the moment
+// the limit was passed until nobody got any more. Exit 0 when it could attack at all.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ namespace contract = tensor_fusion::contract;
 namespace {
 
 constexpr int kMostProcesses = 128;
-enum class Mode { wipe, free, mute, honest };
+enum class Mode { wipe, free, mute, greedy, honest };
 using Clock = std::chrono::steady_clock;
 struct Board {
   std::atomic<int> ready;
@@ -142,7 +142,11 @@ int main(int argc, char** argv) {
     if (word == "--seconds") seconds = std::strtod(argv[i + 1], nullptr);
     if (word == "--mode") {
       const std::string name = argv[i + 1];
-      mode = name == "free" ? Mode::free : name == "mute" ? Mode::mute : name == "honest" ? Mode::honest : Mode::wipe;
+      mode = name == "free"     ? Mode::free
+             : name == "mute"   ? Mode::mute
+             : name == "greedy" ? Mode::greedy
+             : name == "honest" ? Mode::honest
+                                : Mode::wipe;
     }
   }
   const int file = ::open(argv[1], O_RDWR);
@@ -175,7 +179,8 @@ int main(int argc, char** argv) {
     int status = 0;
     if (::waitpid(-1, &status, WNOHANG) > 0) return std::fprintf(stderr, "a process could not start\n"), 1;
   }
-  if (mode != Mode::honest) start([&] { forge(*static_cast<contract::ClaimPage*>(pages[0]), mode); });
+  if (mode != Mode::honest && mode != Mode::greedy)
+    start([&] { forge(*static_cast<contract::ClaimPage*>(pages[0]), mode); });
   const auto begin = Clock::now();
   auto passed = begin, grew = begin;
   std::uint64_t most = 0;
