@@ -6,6 +6,8 @@
 
 #include <cstdio>
 
+#include "node/hypervisor/protocol.h"
+#include "system/file.h"
 #include "tests/bench/share/execute.h"
 
 namespace tensor_fusion::bench::share {
@@ -27,6 +29,11 @@ Product::Product(std::string program, std::string state, Variables environment)
 Product::~Product() {
   const pid_t stopping = start({program_, "hypervisor", "--stop"});
   if (stopping > 0) ::waitpid(stopping, nullptr, 0);
+  // It answers before it ends, and lets go of its state when it holds no card any more.
+  const std::string lock = state_ + "/" + node::hypervisor::kLockName;
+  constexpr int kTries = 2000;
+  for (int tries = 0; system::is_locked(lock) && tries < kTries; ++tries) ::usleep(5000);
+  if (system::is_locked(lock)) std::fprintf(stderr, "share_bench: a hypervisor does not end; the next is beside it\n");
 }
 
 pid_t Product::start(const std::vector<std::string>& command) const {

@@ -16,7 +16,7 @@ class Product {
 
   // `program`: the path of tensor-fusion. `state`: an empty folder's path for this hypervisor alone.
   Product(std::string program, std::string state, Variables environment);
-  ~Product();  // stops the hypervisor
+  ~Product();  // stops the hypervisor, and is done when it has ended: the next gives out the same cards
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
