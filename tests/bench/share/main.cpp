@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "guest/limiter/testing/scratch.h"
+#include "tests/bench/share/comparison.h"
 #include "tests/bench/share/trials.h"
 #include "tests/bench/share/worker.h"
 
@@ -80,24 +81,38 @@ void confirm(Bench& bench) {
               capped.p95(), shared.mean_error(), shared.p95());
 }
 
-void compare(Bench& bench, const char* title, const char* machine, Limiter limiter) {
-  std::printf("%s\n", title);
-  const Total total = bench.run_all("compared", baseline(), machine, limiter, {});
-  std::printf("  %-28s error %5.2f p95 %5.2f\n", "all", total.mean_error(), total.p95());
+Column compare(Bench& bench, const char* title, const char* machine, Limiter limiter) {
+  std::printf("compared: %s\n", title);
+  Column column{title, {}, {}, limiter == Limiter::ours};
+  column.caps = bench.run_all("compared", as_often(caps()), machine, limiter, {});
+  if (column.knows_weights) {
+    column.weights = bench.run_all("compared", as_often(weights()), machine, limiter, {});
+  } else {
+    std::printf("  (knows no weights: those mixes have nothing to hold it to)\n");
+  }
+  return column;
 }
 
-void compare_all(Bench& bench) {
-  const unsigned windows = bench.windows;
-  bench.windows = 3;
-  on_another_machine(bench, [&] { compare(bench, "a switch of 100 us", kSlowMachine, Limiter::ours); });
-  compare(bench, "no limiter", kMachine, Limiter::none);
-  compare(bench, "block counts with utilisation feedback", kMachine, Limiter::feedback);
+// The mixes of the tables above, for fewer windows.
+void compare_all(Bench& bench, const Total& capped, const Total& shared) {
+  constexpr unsigned kWindows = 3;
+  const unsigned windows = std::exchange(bench.windows, std::min(bench.windows, kWindows));
+  std::vector<Column> columns = {{"ours", capped, shared}};
+  on_another_machine(bench, [&] { columns.push_back(compare(bench, "ours, 100 us", kSlowMachine, Limiter::ours)); });
+  columns.push_back(compare(bench, "no limiter", kMachine, Limiter::none));
+  columns.push_back(compare(bench, "block counts", kMachine, Limiter::feedback));
   bench.windows = windows;
+  print_comparison(columns);
 }
 
 int run(Bench& bench) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Verdict& verdict = bench.verdict;
+  if (bench.only_compared) {
+    compare_all(bench, {}, {});
+    verdict.print();
+    return verdict.good() ? 0 : 1;
+  }
   const Total caps = run_caps(bench);
   run_many_devices(bench);
   const Total weights = run_weights(bench);
@@ -130,7 +145,7 @@ int run(Bench& bench) {
     const double denied = denied_percent(bench);
     if (denied >= 0) verdict.at_most("denier limited to 20, points it has", denied, 23);
   }
-  if (bench.only.empty()) compare_all(bench);
+  if (bench.only.empty()) compare_all(bench, caps, weights);
   verdict.print();
   std::printf(
       "bench share: caps_mean=%.2f caps_p95=%.2f weights_mean=%.2f weights_p95=%.2f lent_percent=%.2f return_ms=%.2f "
@@ -159,8 +174,10 @@ int main(int count, char** arguments) {
       bench.windows = static_cast<unsigned>(std::max(1, std::atoi(arguments[++i])));
     } else if (std::strcmp(arguments[i], "--build") == 0 && i + 1 < count) {
       build = arguments[++i];
+    } else if (std::strcmp(arguments[i], "--compare") == 0) {
+      bench.only_compared = true;
     } else {
-      std::fprintf(stderr, "share_bench [--only PART OF A NAME] [--windows N] [--build FOLDER]\n");
+      std::fprintf(stderr, "share_bench [--only PART OF A NAME] [--compare] [--windows N] [--build FOLDER]\n");
       return 2;
     }
   }

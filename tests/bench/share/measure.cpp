@@ -131,7 +131,7 @@ Total Bench::run_all(const std::string& kind, const std::vector<Mix>& mixes, con
     if (!wanted(mix.name)) continue;
     const Row row = run(mix, machine, limiter);
     if (!row.ran) continue;
-    total.add(row, !mix.own);
+    total.add(mix.name, row, !mix.own);
     if (bar) hold(kind + ": " + mix.name, row.mean_error, row.p95_error, mix.own.value_or(*bar));
   }
   return total;

@@ -18,7 +18,8 @@ class Bench {
  public:
   Paths paths;
   unsigned windows = 4;
-  std::string only;  // part of the name of what is to run; empty: everything
+  std::string only;            // part of the name of what is to run; empty: everything
+  bool only_compared = false;  // of these, what other limiters and another machine make of them, and nothing else
   Verdict verdict;
 
   bool wanted(const std::string& name) const { return only.empty() || name.find(only) != std::string::npos; }

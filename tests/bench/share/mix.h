@@ -47,7 +47,7 @@ struct Meeting {
   std::vector<Part> fair, hostile;
 };
 std::vector<Meeting> meetings();
-std::vector<Mix> baseline();  // few, for comparisons
+std::vector<Mix> as_often(std::vector<Mix> mixes);  // the same, each watched for as many windows as the others
 // Run by the real hypervisor, too.
 std::vector<Mix> confirming_caps();
 

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <new>
 
 #include "node/hypervisor/share_loop.h"
@@ -299,17 +300,27 @@ double Scene::busy_percent(unsigned device) {
   return busy / passed * 100;
 }
 
-// What the block-count limiter of the baseline would read from NVML: the same windows and whole percents.
+// What the block-count limiter would read from NVML: whole percents of the same windows, summed over the tenant's
+// processes; who has not used the device for a second uses none of it.
 void Scene::feed_utilisation() {
   if (limiter_ != Limiter::feedback) return;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const std::uint64_t second_ago_us =
+      static_cast<std::uint64_t>(now.tv_sec - 1) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
   for (unsigned device = 0; device < machine_->device_count(); ++device) {
     const auto engine = machine_->engines_of(device).front().id;
-    for (const auto& sample : sim::device::process_utilisation(*machine_, engine, fed_us_)) {
-      for (auto& copies : workers_) {
-        for (Worker& worker : copies) {
-          if (sample.pid == worker.report->pid.load()) worker.report->utilisation = sample.compute;
-        }
+    std::map<std::uint32_t, std::uint32_t> latest;  // by process
+    for (const auto& sample : sim::device::process_utilisation(*machine_, engine, second_ago_us))
+      latest[sample.pid] = sample.compute;
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      if (parts_[part].device != device) continue;
+      std::uint32_t sum = 0;
+      for (const Worker& worker : workers_[part]) {
+        const auto found = latest.find(worker.report->pid.load());
+        if (found != latest.end()) sum += found->second;
       }
+      for (Worker& worker : workers_[part]) worker.report->utilisation = sum;
     }
   }
 }

@@ -75,7 +75,6 @@ class Scene {
   pid_t daemon_ = 0;
   std::uint64_t started_ns_ = 0, sampled_ns_ = 0;
   std::vector<std::uint64_t> busy_ns_, busy_at_ns_;  // by device
-  std::uint64_t fed_us_ = 0;
   std::string description_;
 };
 

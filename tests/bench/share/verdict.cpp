@@ -4,7 +4,8 @@
 
 namespace tensor_fusion::bench::share {
 
-void Total::add(const Row& row, bool windows) {
+void Total::add(const std::string& mix, const Row& row, bool windows) {
+  lines.push_back({mix, row.mean_error, row.p95_error});
   means.push_back(row.mean_error);
   means_to_limit.push_back(row.mean_to_limit);
   if (!windows) return;

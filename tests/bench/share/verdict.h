@@ -21,9 +21,15 @@ struct Row {
 
 // Mixes held to one bar together: the mean over mixes, the percentile over all their windows.
 struct Total {
+  struct Line {
+    std::string name;
+    double mean, p95;
+  };
+  std::vector<Line> lines;  // of each mix
   std::vector<double> means, means_to_limit;
   std::vector<double> errors, errors_to_limit;
-  void add(const Row& row, bool windows);  // without its windows: they have a bar of their own
+  // Without its windows: they have a bar of their own.
+  void add(const std::string& mix, const Row& row, bool windows);
   bool empty() const { return means.empty(); }
   double mean_error() const { return means.empty() ? -1 : mean(means); }
   double p95() const { return errors.empty() ? -1 : percentile(errors, 0.95); }
