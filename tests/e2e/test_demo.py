@@ -1,6 +1,7 @@
 """The demonstration ends in order when it is told to, and its scripts refuse unknown words like the others."""
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 
@@ -42,6 +43,13 @@ def test_an_interrupted_demonstration_leaves_nothing(number):
     assert "Traceback" not in error and "interrupted" in error
     assert not mine.exists()
     until("nothing of it runs", lambda: not with_state(mine))
+
+
+def test_an_idle_card_is_laid_to_a_busy_host_only_where_programs_waited_for_a_processor():
+    why = runpy.run_path(str(ROOT / "tools/demo/run"))["idle_sentence"]
+    assert why(1.9, 20, 30) is None
+    assert why(10, 20, 1.5) == "the card was idle 10.0 % of the time because this host is busy; run it again when it has less to do"
+    assert "not because this host is busy" in why(10, 20, 0.2)
 
 
 def parents(pids):
