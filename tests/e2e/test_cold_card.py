@@ -68,3 +68,13 @@ def test_a_card_that_nobody_can_measure_shows_no_more_than_the_limit(machine, re
     hypervisor.kill()
     assert tenant.end() == 0
     assert 3 * GIB < peak(machine) <= 4 * GIB
+
+
+@pytest.mark.parametrize("machine", ["1xtiny"], indirect=True)
+@pytest.mark.parametrize("mib", [300, 511, 512, 513])
+def test_a_slice_about_as_large_as_the_guess_starts_on_a_cold_card(machine, mib):
+    """A context costs 8 MiB there, and 512 MiB are reserved for it while nobody knows."""
+    machine.hypervisor()
+    tenant = machine.tenant(["alloc:1000"], "--vram", f"{mib}Mi")
+    assert [tenant.said()["result"] for _ in range(2)] == ["CUDA_SUCCESS"] * 2
+    assert tenant.end() == 0

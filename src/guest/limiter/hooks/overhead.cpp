@@ -114,7 +114,7 @@ bool ask_for_overhead(Device& device) {
 
 // Reserves what a new context costs. While that is not known it is a guess, so that nobody takes meanwhile what the
 // driver takes for it; the first to be measured sets the others free, and with nobody to measure it stays. The first
-// context of a slice smaller than the guess may have it all, a later one may not: it could cost more than is left.
+// context of a slice no larger than the guess may have it all, a later one may not: it could cost more than is left.
 Room reserve_overhead(Device& device, Overhead& overhead) {
   auto& [bytes, guessed] = overhead;
   const std::uint64_t begin = os::monotonic_ns();
@@ -129,7 +129,7 @@ Room reserve_overhead(Device& device, Overhead& overhead) {
     Room room = view.unlimited || left >= bytes ? try_reserve(device, bytes) : Room::full;
     if (room) break;
     // The driver's account may leave a little less than the ledger does.
-    if (view.used == 0 && left < kUnknownOverhead) {
+    if (view.used == 0 && left <= kUnknownOverhead) {
       for (bytes = left; bytes != 0; bytes -= (bytes + 15) / 16)
         if (room = try_reserve(device, bytes); room || room.is_unlisted()) break;
       if (room) break;
