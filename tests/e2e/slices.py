@@ -11,10 +11,15 @@ def slices(machine):
     return machine.shown("ps")["slices"]
 
 
-def most_held(machine):
-    """The high-water mark of the memory of its cards, by their own account."""
+def account(machine):
+    """What its cards themselves say of their use, one after the other."""
     said = subprocess.run([str(BUILD / "bin/simulated-gpu"), "account"], env=machine.environment, capture_output=True, check=True)
-    return max(engine["memory"]["peak_bytes"] for engine in json.loads(said.stdout)["engines"])
+    return json.loads(said.stdout)["engines"]
+
+
+def most_held(machine):
+    """The high-water mark of the memory of its cards."""
+    return max(engine["memory"]["peak_bytes"] for engine in account(machine))
 
 
 def sleeper(machine, *options, program=("sleep", "60")):

@@ -6,6 +6,7 @@ usage: tenant.py WORD…
   fill:BYTES      allocate BYTES at a time until refused; {"word", "result", "bytes": total}
   free            free everything                    info   {"free", "total"} as the driver tells this process
   load:US         compile a kernel that keeps the device for about US microseconds (of simulated time)
+  occupy:NS       a kernel that keeps the device for NS nanoseconds and costs the processor nothing (of a simulated device)
   spin:N          launch it N times and synchronise  {"launches", "seconds"}
   busy            launch and synchronise until standard input closes
   fork:COMMAND    run a shell command and wait       {"status"}
@@ -39,6 +40,14 @@ LOOP:
 """
 
 
+# The simulated device takes the time it is told.
+OCCUPY_PTX = """.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry tensor_fusion_busy(.param .u64 ns) { ret; }
+"""
+
+
 def say(word, **fields):
     print(json.dumps({"word": word, **fields}), flush=True)
 
@@ -46,7 +55,7 @@ def say(word, **fields):
 class Program:
     def __init__(self):
         self.driver = ctypes.CDLL(os.environ.get("TENANT_LIBCUDA", "libcuda.so.1"))
-        self.memory, self.function, self.iterations = [], None, 0
+        self.memory, self.function, self.count = [], None, None
         context = ctypes.c_void_p()
         status = self.driver.cuInit(0)
         device = ctypes.c_int()
@@ -86,14 +95,19 @@ class Program:
         status = self.driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
         say("info", result=self.name(status), free=free.value, total=total.value)
 
+    def kernel(self, source, name, count):
+        module, self.function, self.count = ctypes.c_void_p(), ctypes.c_void_p(), count
+        status = self.driver.cuModuleLoadData(ctypes.byref(module), source.encode())
+        return status or self.driver.cuModuleGetFunction(ctypes.byref(self.function), module, name)
+
     def load(self, iterations):
-        module, self.function, self.iterations = ctypes.c_void_p(), ctypes.c_void_p(), int(iterations)
-        status = self.driver.cuModuleLoadData(ctypes.byref(module), SPIN_PTX.encode())
-        status = status or self.driver.cuModuleGetFunction(ctypes.byref(self.function), module, b"spin")
-        say("load", result=self.name(status))
+        say("load", result=self.name(self.kernel(SPIN_PTX, b"spin", ctypes.c_uint32(int(iterations)))))
+
+    def occupy(self, ns):
+        say("occupy", result=self.name(self.kernel(OCCUPY_PTX, b"tensor_fusion_busy", ctypes.c_uint64(int(ns)))))
 
     def launch(self):
-        count = ctypes.c_uint32(self.iterations)
+        count = self.count
         arguments = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(count), ctypes.c_void_p))
         return self.driver.cuLaunchKernel(self.function, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
 
