@@ -1,8 +1,8 @@
 #pragma once
-// The version of everything built from this tree; CMakeLists.txt names the same one.
+// The version of everything built from this tree; CMakeLists.txt names the same one. It stands in a program once.
 
 namespace tensor_fusion::base {
 
-inline constexpr const char* kVersion = "0.1.0";
+extern const char* const kVersion;
 
 }  // namespace tensor_fusion::base
