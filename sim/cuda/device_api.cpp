@@ -13,7 +13,7 @@ TF_API(cuInit, (unsigned flags)) { return flags != 0 ? CUDA_ERROR_INVALID_VALUE 
 
 TF_API(cuDriverGetVersion, (int* out)) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *out = kDriverVersion;
+  *out = Driver::get().version();
   return CUDA_SUCCESS;
 }
 

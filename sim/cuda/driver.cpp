@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "sim/cuda/device.h"
+#include "sim/device/description.h"
 #include "sim/device/faults.h"
 #include "sim/device/health.h"
 #include "sim/device/process_state.h"
@@ -77,6 +78,16 @@ CUresult result_of(const device::Error& error) {
 Driver& Driver::get() {
   static Driver* driver = new Driver;  // immortal
   return *driver;
+}
+
+int Driver::version() {
+  if (ready()) return static_cast<int>(machine_->cuda_version());
+  static const int asked_for = [] {
+    const char* text = std::getenv("TENSOR_FUSION_SIM");
+    const auto description = device::read_description(text != nullptr ? text : "");
+    return static_cast<int>(description.value_or(device::Description{}).cuda_version);
+  }();
+  return asked_for;
 }
 
 CUresult Driver::init() {

@@ -18,12 +18,11 @@ namespace tensor_fusion::sim::cuda {
 
 class Device;
 
-inline constexpr int kDriverVersion = 13000;
-
 class Driver {
  public:
   static Driver& get();
   CUresult init();
+  [[nodiscard]] int version();  // as the machine's description has it, also before init()
   [[nodiscard]] bool ready() const { return state_.load(std::memory_order_acquire) == State::ready; }
   [[nodiscard]] device::Machine& machine() const { return *machine_; }
   [[nodiscard]] std::span<const std::unique_ptr<Device>> devices() const { return devices_; }

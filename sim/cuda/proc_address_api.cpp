@@ -23,7 +23,7 @@ const std::vector<std::size_t>* rows_of(std::string_view base) {
 
 CUresult resolve(const char* symbol, void** out, int version, std::uint64_t flags,
                  CUdriverProcAddressQueryResult* status) {
-  if (symbol == nullptr || out == nullptr || version > kDriverVersion || version < 0 || flags > 2)
+  if (symbol == nullptr || out == nullptr || version > Driver::get().version() || version < 0 || flags > 2)
     return CUDA_ERROR_INVALID_VALUE;
   *out = nullptr;
   const auto say = [&](CUdriverProcAddressQueryResult what) {

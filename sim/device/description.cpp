@@ -175,7 +175,8 @@ std::expected<Description, Error> parse_yaml_description(const std::string& yaml
       const auto version = number_of(node.scalar);
       if (!version || *version < 8 || *version > 99)
         return bad(line_of(node) + ": cuda: a version like 13.0 is wanted");
-      d.cuda_version = static_cast<std::uint32_t>(std::lround(*version * 100)) * 10;
+      const double major = std::floor(*version);  // 12.4 is 12040
+      d.cuda_version = static_cast<std::uint32_t>(std::lround(major * 1000 + (*version - major) * 100));
     } else if (key != "devices" && key != "defaults" && key != "profiles") {
       return bad(line_of(node) + ": there is no key '" + key +
                  "'; known are driver, cuda, defaults, profiles, devices");

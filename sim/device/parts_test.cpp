@@ -270,7 +270,7 @@ devices:
 )");
   ASSERT_TRUE(d) << d.error().message;
   ASSERT_EQ(d->devices.size(), 3u);
-  EXPECT_EQ(d->cuda_version, 12900u);
+  EXPECT_EQ(d->cuda_version, 12090u);
   EXPECT_EQ(d->devices[1].profile.memory_bytes, std::uint64_t{200} << 30);
   EXPECT_EQ(d->devices[1].numa_node, 1);
   EXPECT_EQ(d->devices[2].profile.slice_us, 1000);

@@ -20,16 +20,18 @@
 namespace tensor_fusion::cli {
 namespace {
 
+std::string no_slice(const std::string& name, const view::SliceList& list) {
+  std::vector<std::string_view> names;
+  for (const view::Slice& slice : list.slices) names.push_back(slice.name);
+  return fmt::format("there is no slice `{}`{}; `tensor-fusion ps` lists them", name, suggestion(name, names));
+}
+
 // The hypervisor knows the name or not; the nearest one is ours to find.
 int fail_with_suggestion(const Context& context, node::hypervisor::Client& client, const std::string& name,
                          base::Error error) {
   if (error.code == base::ErrorCode::kNotFound) {
     const auto reply = client.list();
-    const auto list = reply ? view::slice_list_from(*reply) : view::SliceList{};
-    std::vector<std::string_view> names;
-    for (const view::Slice& slice : list.slices) names.push_back(slice.name);
-    error.message =
-        fmt::format("there is no slice `{}`{}; `tensor-fusion ps` lists them", name, suggestion(name, names));
+    error.message = no_slice(name, reply ? view::slice_list_from(*reply) : view::SliceList{});
   }
   return context.fail(error);
 }
@@ -70,18 +72,22 @@ struct Signalled {
 // A signal that is meant to end a program, unless it asks for it only to do something else.
 bool is_to_end(int number) { return number == SIGTERM || number == SIGKILL || number == SIGINT || number == SIGQUIT; }
 
-// Each slice once, though given twice, or by its name and its id.
-std::vector<std::string> without_repeats(const Context& context, const std::vector<std::string>& words) {
+// Each slice once, though given twice, or by its name and its id. Who mistypes one of several ends none of them.
+base::Result<std::vector<std::string>> each_once(const Context& context, const std::vector<std::string>& words) {
   if (words.size() < 2) return words;
-  auto client = context.connect();
-  const auto reply = client ? client->list() : base::Result<base::Json>(std::unexpected(client.error()));
-  const auto list = reply ? view::slice_list_from(*reply) : view::SliceList{};
+  auto client = connect_for(context, words.front());
+  if (!client) return std::unexpected(client.error());
+  const auto reply = client->list();
+  if (!reply) return std::unexpected(reply.error());
+  const auto list = view::slice_list_from(*reply);
   std::set<std::string> seen;
   std::vector<std::string> once;
   for (const std::string& word : words) {
     const auto named = std::ranges::find_if(
         list.slices, [&](const view::Slice& slice) { return slice.name == word || slice.id == word; });
-    if (seen.insert(named == list.slices.end() ? word : named->id).second) once.push_back(word);
+    if (named == list.slices.end())
+      return base::fail(base::ErrorCode::kNotFound, no_slice(word, list) + "; nothing was signalled");
+    if (seen.insert(named->id).second) once.push_back(word);
   }
   return once;
 }
@@ -167,7 +173,9 @@ int kill_slices(const Context& context) {
   }
   int status = kExitOk;
   std::vector<Signalled> slices;
-  for (const std::string& name : without_repeats(context, context.invocation().arguments)) {
+  const auto names = each_once(context, context.invocation().arguments);
+  if (!names) return context.fail(names.error());
+  for (const std::string& name : *names) {
     auto client = connect_for(context, name);
     if (!client) return context.fail(client.error());
     auto reply = client->kill(name, signal_number);

@@ -25,6 +25,7 @@
 #include "system/fd.h"
 #include "system/file.h"
 #include "system/process.h"
+#include "system/unix_socket.h"
 
 namespace tensor_fusion::cli {
 namespace {
@@ -59,6 +60,19 @@ std::optional<std::string> slice_at(std::string_view folder) {
 
 // The slice whose view this process is in; nothing outside of slices, and where one has no view of its own.
 std::optional<std::string> slice_around() { return slice_at(contract::kSlicePath); }
+
+// Of a hypervisor that was killed a moment ago a child may have the door open still, and nobody is behind it.
+void await_open_door(const std::string& state) {
+  constexpr int kTries = 50;
+  constexpr unsigned kPauseUs = 10'000;
+  constexpr std::uint64_t kPatienceMs = 200;  // one that answers late is there
+  for (int tries = 0; tries < kTries; ++tries) {
+    auto probe = node::hypervisor::Client::connect(state);
+    const auto greeted = probe ? probe->version(kPatienceMs) : base::Result<base::Json>(base::Json());
+    if (greeted || greeted.error().message != system::kClosed) return;
+    ::usleep(kPauseUs);
+  }
+}
 
 bool is_stopped(pid_t pid) {
   const auto stat = system::process_stat(pid);
@@ -113,6 +127,7 @@ view::Style Context::style() const {
 
 base::Result<node::hypervisor::Client> Context::connect_running() const {
   if (auto sound = node::hypervisor::check_state_path(state_); !sound) return std::unexpected(sound.error());
+  await_open_door(state_);
   auto client = node::hypervisor::Client::connect(state_);
   const bool watches = invocation_.command != nullptr && invocation_.command->name == "top" && !invocation_.has("once");
   if (client && !watches) client->when_slow([this](pid_t pid) { say_slow(pid); });

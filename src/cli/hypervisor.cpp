@@ -9,6 +9,7 @@
 #include "base/version.h"
 #include "cli/driver.h"
 #include "cli/request.h"
+#include "cli/simulated_machine.h"
 #include "contract/grant.h"
 #include "node/hypervisor/hypervisor.h"
 #include "node/hypervisor/protocol.h"
@@ -56,6 +57,7 @@ int run_hypervisor(const Context& context) {
   options.accelerator_library = context.invocation().value("accelerator-lib").value_or("");
   options.idle_exit_ms = context.invocation().has("idle-exit") ? kIdleExitMs : 0;
   options.version = base::kVersion;
+  options.variables = machine_variables();
   if (const auto text = context.invocation().value("slices-per-user")) {
     constexpr unsigned kMostSlices = 4096;
     const auto count = count_of("--slices-per-user", *text, 1, kMostSlices);

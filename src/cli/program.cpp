@@ -161,6 +161,9 @@ std::expected<void, ProgramRefusal> check_limitable(Program& program, const Prel
     program.inspected.push_back(path);
     const system::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status{};
+    if (!file && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+      return refuse_unlimited(path, fmt::format("cannot be read here ({})", std::strerror(errno)),
+                              "let this shell open more files: `ulimit -n`");
     if (!file || ::fstat(file.get(), &status) != 0)
       return refuse_unlimited(path, "may be executed but not read, so nobody can tell whether it can be limited",
                               "make it readable");

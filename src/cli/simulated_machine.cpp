@@ -1,6 +1,7 @@
 #include "cli/simulated_machine.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <string_view>
 
@@ -12,6 +13,7 @@ namespace tensor_fusion::cli {
 namespace {
 
 constexpr const char* kVariable = "TENSOR_FUSION_SIM";
+constexpr const char* kDirectoryVariable = "TENSOR_FUSION_SIM_DIR";
 constexpr std::size_t kLargest = 4u << 20;
 
 std::string file_of(pid_t pid, const char* name) {
@@ -38,6 +40,12 @@ std::optional<MachineDoubt> other_machine(pid_t hypervisor) {
         "for another one end its programs, then `tensor-fusion hypervisor --stop`, and remove the machine's directory"};
   }
   return std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::string>> machine_variables() {
+  const auto directory = environment(kDirectoryVariable);
+  if (!directory && !environment(kVariable)) return {};
+  return {{kDirectoryVariable, directory.value_or("/dev/shm/tensor-fusion-sim-" + std::to_string(::getuid()))}};
 }
 
 std::optional<MachineDoubt> removed_machine(pid_t provider) {

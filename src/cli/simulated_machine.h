@@ -6,6 +6,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace tensor_fusion::cli {
 
@@ -16,6 +18,9 @@ struct MachineDoubt {
 
 // TENSOR_FUSION_SIM here is another than the hypervisor's.
 std::optional<MachineDoubt> other_machine(pid_t hypervisor);
+// Where this process's simulated machine lies, for the programs of other users: by themselves they would make one of
+// their own. Nothing where no machine is asked for.
+std::vector<std::pair<std::string, std::string>> machine_variables();
 // The machine's directory was removed while the provider, which measures for the hypervisor, uses it.
 std::optional<MachineDoubt> removed_machine(pid_t provider);
 

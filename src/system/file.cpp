@@ -78,7 +78,7 @@ FileIdentity identity_from(const struct stat& info) {
 base::Result<void> remove_entry(int parent, const char* name, const std::string& shown, int depth) {
   if (::unlinkat(parent, name, 0) == 0 || errno == ENOENT) return {};
   if (errno != EISDIR && errno != EPERM) return std::unexpected(error_of("remove", shown, errno));
-  constexpr int kMaxDepth = 32;  // a tree of ours has three levels; a deeper one is not ours
+  constexpr int kMaxDepth = 64;  // a tree of ours has three levels; a deeper one is not ours
   if (depth > kMaxDepth) return base::fail(ErrorCode::kInternal, "cannot remove " + shown + ": too deep");
   Fd directory(::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory) return std::unexpected(error_of("remove", shown, errno));

@@ -20,8 +20,6 @@ using base::ErrorCode;
 
 constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD of Linux 6.5
 
-constexpr const char* kClosed = "the hypervisor has closed the connection: it ends, or has too many; ask again";
-
 base::Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

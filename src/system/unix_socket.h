@@ -13,6 +13,7 @@
 
 namespace tensor_fusion::system {
 
+inline constexpr const char* kClosed = "the hypervisor has closed the connection: it ends, or has too many; ask again";
 inline constexpr const char* kNoAnswerInTime = "the hypervisor does not answer in time";
 inline constexpr std::size_t kMaxLineBytes = 1u << 20;
 

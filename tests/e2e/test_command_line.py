@@ -1,6 +1,7 @@
 """The command line on a whole machine: names, limits while running, signals, JSON everywhere."""
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -122,6 +123,52 @@ def test_a_killed_run_takes_its_program_with_it_because_it_is_its_program(machin
     run = sleeper(machine, "--vram", "1Gi")
     until("the slice knows its process", lambda: slices(machine)[0]["pid"] == run.pid)
     until("the same process is the program", lambda: open(f"/proc/{run.pid}/comm").read().strip() == "sleep")
+
+
+def test_who_mistypes_one_of_several_names_ends_no_slice(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    for names in (("night", "nihgt"), ("nihgt", "night")):
+        _, error = machine.cli("kill", *names, code=12)
+        assert "nihgt" in error and "nothing was signalled" in error, error
+    assert [one["name"] for one in slices(machine)] == ["night"]
+
+
+def test_commands_reach_the_next_hypervisor_at_once_after_one_was_killed(machine):
+    """A child that it had just forked keeps its door open for a moment, with nobody behind it."""
+    sleeper(machine, "--vram", "1Gi", "--name", "night")
+    for _ in range(15):
+        pid = int((machine.state / "hypervisor.lock").read_text())
+        os.kill(pid, signal.SIGKILL)
+        assert [one["name"] for one in slices(machine)] == ["night"]
+
+
+def test_a_hypervisor_is_not_held_to_the_limits_of_the_shell_that_started_it(machine):
+    words = " ".join(machine.program("--state", machine.state, "run", "--vram", "1Gi", "--name", "night", "-d", "--", "sleep", "60"))
+    subprocess.run(["sh", "-c", f"ulimit -S -t 7; umask 077; exec nice -n 5 {words}"], env=machine.environment, check=True)
+    pid = int((machine.state / "hypervisor.lock").read_text())
+    limits = pathlib.Path(f"/proc/{pid}/limits").read_text().splitlines()
+    soft = {line[:25].strip(): line[25:].split()[0] for line in limits}
+    assert soft["Max cpu time"] == "unlimited", soft
+    if os.geteuid() == 0:
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 0
+
+
+def test_programs_of_another_user_find_the_simulated_machine_of_the_hypervisor(machine):
+    machine.hypervisor()
+    said, _ = machine.cli("run", "--vram", "1Gi", "--", "sh", "-c", "echo $TENSOR_FUSION_SIM_DIR",
+                          environment={"TENSOR_FUSION_SIM_DIR": "/nowhere"})
+    assert said.strip() == machine.environment["TENSOR_FUSION_SIM_DIR"]
+
+
+def test_the_simulated_driver_has_the_version_that_its_description_says(machine):
+    (machine.folder / "old.yaml").write_text('cuda: "12.4"\ndevices:\n  - profile: t4\n')
+    asks = ("import ctypes; driver = ctypes.CDLL('libcuda.so.1'); version = ctypes.c_int()\n"
+            "for _ in range(2): driver.cuDriverGetVersion(ctypes.byref(version)), print(version.value), driver.cuInit(0)")
+    told = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True,
+                          env={**machine.environment, "TENSOR_FUSION_SIM": str(machine.folder / "old.yaml"),
+                               "TENSOR_FUSION_SIM_DIR": str(machine.folder / "old")})
+    assert told.stdout.split() == ["12040", "12040"], told.stderr
 
 
 def test_kill_reaches_every_process_of_the_slice(machine):

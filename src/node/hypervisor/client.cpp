@@ -1,7 +1,10 @@
 #include "node/hypervisor/client.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,9 +19,24 @@ namespace {
 using base::ErrorCode;
 using base::Json;
 
+// What the shell of the first `run` may use is no measure for who serves everybody.
+void leave_limits_of_its_shell() {
+  for (const auto what : {RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_DATA, RLIMIT_AS, RLIMIT_NOFILE}) {
+    rlimit limit{};
+    if (::getrlimit(what, &limit) != 0) continue;
+    const rlimit none{RLIM_INFINITY, RLIM_INFINITY}, most{limit.rlim_max, limit.rlim_max};
+    if (what == RLIMIT_NOFILE || ::setrlimit(what, &none) != 0) ::setrlimit(what, &most);
+  }
+  sched_param plain{};
+  ::sched_setscheduler(0, SCHED_OTHER, &plain);
+  ::setpriority(PRIO_PROCESS, 0, 0);
+  ::umask(022);
+}
+
 // Its own session, so that a terminal's hang-up or ^C does not reach it; output goes to a file.
 [[noreturn]] void become_daemon(const std::vector<std::string>& command, const std::string& log) {
   ::setsid();
+  leave_limits_of_its_shell();
   const int null = ::open("/dev/null", O_RDWR);
   const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   ::dup2(null, 0);
@@ -211,7 +229,9 @@ base::Result<Json> Client::doctor() { return call(Json::object({{"op", "doctor"}
 base::Result<Json> Client::events(std::uint64_t after) {
   return call(Json::object({{"op", "events"}, {"after", after}}));
 }
-base::Result<Json> Client::version() { return call(Json::object({{"op", "version"}})); }
+base::Result<Json> Client::version(std::uint64_t timeout_ms) {
+  return call(Json::object({{"op", "version"}}), timeout_ms);
+}
 
 base::Result<void> Client::stop() {
   const auto reply = call(Json::object({{"op", "stop"}}));

@@ -53,9 +53,10 @@ class Client {
   base::Result<base::Json> logs(const std::string& tenant);  // {"path"}: of a running or a finished tenant
   base::Result<base::Json> doctor();                         // {"facts":[{"name","ok","detail","advice"}]}
   base::Result<base::Json> events(
-      std::uint64_t after = 0);        // {"events":[{"seq","time_ms","kind","tenant","device","message"}]}
-  base::Result<base::Json> version();  // {"version","protocol","pid","state","uptime_ms"}
-  base::Result<void> stop();           // ends the hypervisor; tenants keep running
+      std::uint64_t after = 0);  // {"events":[{"seq","time_ms","kind","tenant","device","message"}]}
+  base::Result<base::Json> version(
+      std::uint64_t timeout_ms = 10'000);  // {"version","protocol","pid","state","uptime_ms"}
+  base::Result<void> stop();               // ends the hypervisor; tenants keep running
 
   // Sends {"op":"top"|"events", "interval_ms"} and hands every line to `each` until it returns false or the end.
   base::Result<void> stream(const base::Json& request, const std::function<bool(const base::Json&)>& each);

@@ -88,7 +88,7 @@ Desk::Desk(Parts parts)
     : parts_(std::move(parts)),
       queue_({parts_.loop, parts_.state, parts_.events, parts_.devices, parts_.tenants, parts_.provider,
               [this](ConnectionId connection, const Json& reply) { server_->send(connection, reply); },
-              parts_.slices_per_user}),
+              parts_.slices_per_user, parts_.variables}),
       started_ns_(system::monotonic_ns()) {}
 
 Desk::~Desk() {
@@ -218,6 +218,7 @@ void Desk::top(ConnectionId connection, const system::Peer&, const Json& request
   const std::uint64_t interval_ms = std::clamp<std::uint64_t>(request["interval_ms"].as_uint(1000), 100, 60'000);
   if (streams_.contains(connection)) return refuse(connection, streams_already());
   const auto tick = [this, connection] {
+    if (server_->is_behind(connection)) return;  // who does not read what there is wants no more of it
     parts_.meter.read_now([this, connection] {
       parts_.meter.read_metrics([this, connection] {
         server_->send(connection,

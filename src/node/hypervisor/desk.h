@@ -6,6 +6,8 @@
 #include <list>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "device/provider_process.h"
 #include "node/hypervisor/meter.h"
@@ -30,6 +32,7 @@ class Desk {
     std::function<void()> stop;
     std::string version;
     std::size_t slices_per_user;
+    std::vector<std::pair<std::string, std::string>> variables;  // that programs get
   };
   explicit Desk(Parts parts);
   ~Desk();

@@ -14,22 +14,19 @@ namespace tensor_fusion::node::hypervisor {
 namespace {
 
 TEST(EndWatch, looks_once_for_all_and_not_again_while_somebody_known_lives) {
-  int there[2];
-  ASSERT_EQ(::pipe(there), 0);
+  KeptNamespace where;
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::unshare(CLONE_NEWNS) != 0 || ::write(there[1], "x", 1) != 1) std::_Exit(77);
+    if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
+    where.wait();
     for (;;) ::pause();
   }
-  ::close(there[1]);
-  char letter = 0;
-  const bool can_be = ::read(there[0], &letter, 1) == 1;
-  ::close(there[0]);
+  const bool can_be = where.keep();
   std::vector<Tenant> tenants(3);
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     tenants[i].record.id = std::to_string(i);
     tenants[i].root_dead = true;
-    tenants[i].record.mount_namespace = i == 1 ? system::namespace_inode(child, "mnt") : i + 1;
+    tenants[i].record.mount_namespace = i == 1 ? where.number : i + 1;
   }
   const auto loop = system::Loop::make().value();
   unsigned looks = 0;

@@ -1,6 +1,8 @@
 // Tenants that lie, flood, cut and keep.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -325,6 +327,26 @@ TEST(Hypervisor, is_not_flooded_by_a_bell) {
   ::kill(flooder, SIGKILL);
   ::waitpid(flooder, nullptr, 0);
   EXPECT_LT(slowest, 500'000'000u);
+}
+
+// Where all slices' pages lie nobody else would find room.
+TEST(Hypervisor, cuts_a_claim_that_was_given_room_behind_its_end) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a", kTestGi));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  const system::Fd file(::open((slice.reply.slice_directory + "/claim").c_str(), O_WRONLY));
+  const auto on_disk = [&] {
+    struct stat info{};
+    EXPECT_EQ(::fstat(file.get(), &info), 0);
+    return info.st_blocks * 512;
+  };
+  constexpr off_t kRoom = 32 << 20;
+  if (::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, kRoom) != 0) GTEST_SKIP() << "no such room is given here";
+  EXPECT_GE(on_disk(), kRoom);
+  EXPECT_TRUE(eventually([&] { return on_disk() < kRoom / 2; }));
+  EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "room behind its end"); }));
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ struct Hypervisor::State {
              .log = [this](const std::string& level, const std::string& message) { on_provider_log(level, message); }}),
         meter(*loop, provider, devices, tenants, share, events),
         desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
-              options.version, options.slices_per_user}),
+              options.version, options.slices_per_user, options.variables}),
         idleness(options.idle_exit_ms * kMs) {
     meter.keep_overheads(directory.path() + "/overheads");
     tenants.set_hooks({.rang = [this] { settle_all(); },

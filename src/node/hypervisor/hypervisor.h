@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "device/provider_process.h"
@@ -16,8 +18,9 @@ struct HypervisorOptions {
   std::string accelerator_library;   // a provider library; empty: the built-in NVIDIA provider
   std::uint64_t idle_exit_ms = 0;    // leave after so long without tenants and connections; 0: never
   std::size_t slices_per_user = 64;  // of each user but root and the daemon's own
-  bool handle_signals = true;        // SIGTERM and SIGINT end it
-  bool log_events = true;            // one line each, on stderr
+  std::vector<std::pair<std::string, std::string>> variables;  // that programs of slices get
+  bool handle_signals = true;                                  // SIGTERM and SIGINT end it
+  bool log_events = true;                                      // one line each, on stderr
   std::string version = "0.1.0";
   device::ProviderDeadlines deadlines;
   std::uint64_t measure_ms = 1000;       // with processes on a GPU

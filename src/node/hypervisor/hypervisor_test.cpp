@@ -4,11 +4,14 @@
 #include <sched.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "base/id.h"
 #include "node/hypervisor/tenant_record.h"
 #include "node/hypervisor/test_slice.h"
+#include "system/clock.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -316,6 +319,33 @@ TEST(Hypervisor, cuts_what_a_program_printed_soon_after_it_has_ended) {
     };
     EXPECT_TRUE(eventually([&] { return kept() <= kMost; }, 10'000)) << name << ": " << kept();
   }
+}
+
+TEST(Hypervisor, makes_no_name_that_another_slice_has_taken) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  RunRequest made = request("");
+  made.command = "sleep 60";
+  const Slice first(daemon, made);
+  // Its number is of the time at which the hypervisor was started, and of its process.
+  std::uint64_t time = system::wall_ms();
+  const auto number = [&] { return time ^ static_cast<std::uint64_t>(daemon.pid()) << 12; };
+  for (int back = 0; back < 60'000 && base::short_id(number()) != first.reply.id; ++back) --time;
+  ASSERT_EQ(base::short_id(number()), first.reply.id);
+  const Slice taken(daemon, request("sleep-" + base::short_id(number() + 2)));
+  ASSERT_EQ(taken.reply.id, base::short_id(number() + 1));
+  const Slice second(daemon, made);
+  EXPECT_TRUE(second.reply.name.starts_with("sleep-")) << second.reply.name;
+  EXPECT_NE(second.reply.name, taken.reply.name);
+}
+
+TEST(Hypervisor, hands_programs_the_variables_that_it_was_given_for_them) {
+  TestDaemon daemon;
+  daemon.options.variables = {{"WHERE", "/there"}};
+  ASSERT_TRUE(daemon.start());
+  const Slice slice(daemon, request("a"));
+  EXPECT_NE(std::ranges::find(slice.reply.envs, std::pair<std::string, std::string>("WHERE", "/there")),
+            slice.reply.envs.end());
 }
 
 }  // namespace

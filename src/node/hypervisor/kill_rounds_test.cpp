@@ -60,26 +60,25 @@ class KillRoundsTest : public ::testing::Test {
 // In a mount namespace of its own.
 struct Member {
   Member() {
-    int there[2];
-    if (::pipe(there) != 0) std::abort();
     pid = ::fork();
     if (pid == 0) {
-      if (::unshare(CLONE_NEWNS) != 0 || ::write(there[1], "x", 1) != 1) std::_Exit(77);
+      if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
+      place_.wait();
       for (;;) ::pause();
     }
-    ::close(there[1]);
-    char letter = 0;
-    can_be = ::read(there[0], &letter, 1) == 1;
-    ::close(there[0]);
+    can_be = place_.keep();
   }
   ~Member() {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
   }
   bool lives() const { return !system::process_stat(pid)->dead(); }
-  std::uint64_t where() const { return system::namespace_inode(pid, "mnt"); }
+  std::uint64_t where() const { return place_.number; }
   pid_t pid = -1;
   bool can_be = false;
+
+ private:
+  KeptNamespace place_;
 };
 
 TEST_F(KillRoundsTest, end_a_chain_in_which_each_forks_the_next_and_exits) {

@@ -198,8 +198,10 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
 
 void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
   TenantRecord record;
-  record.id = parts_.tenants.free_id();
-  record.name = name_for(waiting.request, record.id);
+  do {  // others may have taken for a name what would be made of this one
+    record.id = parts_.tenants.free_id();
+    record.name = name_for(waiting.request, record.id);
+  } while (waiting.request.name.empty() && parts_.tenants.find(record.name));
   record.request = waiting.request;
   record.user = waiting.peer.uid;
   record.group = waiting.peer.gid;
@@ -264,6 +266,7 @@ void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
   reply.envs = {{contract::kSliceVariable, reply.slice_directory},
                 {"CUDA_VISIBLE_DEVICES", base::join(uuids, ",")},
                 {"NVIDIA_VISIBLE_DEVICES", base::join(uuids, ",")}};
+  reply.envs.insert(reply.envs.end(), parts_.variables.begin(), parts_.variables.end());
   parts_.events.add({.kind = "started",
                      .tenant = record.name,
                      .device = uuids.front(),

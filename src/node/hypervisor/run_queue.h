@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/provider_process.h"
@@ -37,7 +38,8 @@ class RunQueue {
     TenantTable& tenants;
     device::ProviderProcess& provider;
     std::function<void(ConnectionId, const base::Json&)> send;
-    std::size_t slices_per_user;  // of a stranger
+    std::size_t slices_per_user;                                 // of a stranger
+    std::vector<std::pair<std::string, std::string>> variables;  // that programs get
   };
   explicit RunQueue(Parts parts) : parts_(std::move(parts)) {}
   ~RunQueue();

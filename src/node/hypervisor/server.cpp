@@ -193,6 +193,11 @@ void Server::answer_later(ConnectionId id) {
   });
 }
 
+bool Server::is_behind(ConnectionId id) const {
+  const auto found = connections_.find(id);
+  return found != connections_.end() && !found->second->out.empty();
+}
+
 void Server::send(ConnectionId id, const base::Json& reply) {
   const auto found = connections_.find(id);
   if (found == connections_.end() || found->second->broken) return;

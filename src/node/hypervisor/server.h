@@ -42,6 +42,7 @@ class Server {
 
   void send(ConnectionId connection, const base::Json& reply);  // nothing when it is gone
   bool open(ConnectionId connection) const { return connections_.contains(connection); }
+  bool is_behind(ConnectionId connection) const;  // it has not taken all that it was sent
   void close(ConnectionId connection);
   std::size_t connections() const { return connections_.size(); }
   ConnectionId next() const { return next_; }  // what the next one will be called

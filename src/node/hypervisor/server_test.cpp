@@ -34,6 +34,32 @@ TEST(Server, takes_only_some_of_those_who_wait_before_it_looks_at_anything_else)
   }
 }
 
+TEST(Server, knows_who_has_not_read_what_it_was_sent) {
+  const system::ScratchDirectory scratch;
+  const std::string path = scratch.path("socket");
+  auto listener = system::listen_unix(path, 0600);
+  ASSERT_TRUE(listener);
+  auto loop = system::Loop::make();
+  ASSERT_TRUE(loop);
+  Server server(**loop, std::move(*listener), {});
+  const auto client = system::connect_unix(path);
+  ASSERT_TRUE(client);
+  const ConnectionId id = server.next();
+  (*loop)->run_once(0);
+  ASSERT_EQ(server.connections(), 1u);
+  const auto reply = base::Json::object({{"text", std::string(10'000, 'x')}});
+  int sent = 0;
+  for (; sent < 1000 && !server.is_behind(id); ++sent) server.send(id, reply);
+  EXPECT_TRUE(server.is_behind(id)) << "the kernel keeps only so much for it";
+  EXPECT_GT(sent, 1);
+  std::string block(1 << 16, 0);
+  for (int turns = 0; turns < 1000 && server.is_behind(id); ++turns) {
+    EXPECT_GT(::recv(client->get(), block.data(), block.size(), 0), 0);
+    (*loop)->run_once(0);
+  }
+  EXPECT_FALSE(server.is_behind(id));
+}
+
 TEST(Server, looks_at_one_request_of_each_who_sends_many_at_once_before_it_looks_at_the_next) {
   const system::ScratchDirectory scratch;
   const std::string path = scratch.path("socket");

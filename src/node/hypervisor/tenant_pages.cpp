@@ -17,6 +17,9 @@ using contract::ClaimPage;
 using contract::GrantDevice;
 using contract::GrantPage;
 
+constexpr std::uint64_t kLargestPage = 2u << 20;  // that a file system in memory may use
+constexpr std::int64_t kBlock = 512;              // of st_blocks
+constexpr off_t kFarthest = off_t{1} << 50;
 constexpr unsigned kGrantMode = 0644;
 constexpr unsigned kClaimMode = 0666;
 constexpr unsigned kBellMode = 0666;  // opened for both by who rings, too: else a ring with nobody there is SIGPIPE
@@ -236,6 +239,17 @@ std::vector<std::string> TenantPages::verify(const TenantRecord& record) {
     static_cast<void>(page.repair());
     return true;
   };
+  // A tenant may have its claim take room where all slices' pages lie, without its size saying so.
+  if (struct stat info{}; ::fstat(claim_.fd(), &info) == 0) {
+    const auto end = static_cast<off_t>((claim_.size() + kLargestPage - 1) / kLargestPage * kLargestPage);
+    if (info.st_blocks * kBlock > 2 * end) {
+      // One of them does it, in memory or on a disk.
+      static_cast<void>(::fallocate(claim_.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, end, kFarthest));
+      const bool cut = ::ftruncate(claim_.fd(), static_cast<off_t>(claim_.size())) == 0;
+      wrong.push_back(std::string(contract::kClaimFile) + " was given room behind its end" +
+                      (cut ? "" : " and keeps it"));
+    }
+  }
   check_size(grant_, contract::kGrantFile);
   if (check_size(claim_, contract::kClaimFile)) write_claim_header();
   if (!grant_is_sound(record)) {

@@ -45,25 +45,22 @@ struct LeftBehind {
       std::abort();
     record.user = ::geteuid();
     record.grant_mount = mount_name(scratch.path("grant"));
-    int letters[2], name[2];
-    if (::pipe(letters) != 0 || ::pipe(name) != 0) std::abort();
+    int letters[2];
+    if (::pipe(letters) != 0) std::abort();
     keeper = std::make_unique<Keeper>([&] {
       ::close(letters[0]);
       if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
           ::mount(scratch.path("grant").c_str(), scratch.path("here").c_str(), nullptr, MS_BIND, nullptr) != 0)
         std::_Exit(77);
-      const std::uint64_t view = system::namespace_inode(::getpid(), "mnt");
-      if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || ::write(name[1], &view, sizeof view) < 0) std::_Exit(77);
+      where.wait();
+      if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) std::_Exit(77);
       if (::fork() != 0) std::_Exit(0);
-      ::close(name[1]);
       act(letters[1]);
     });
     ::close(letters[1]);
-    ::close(name[1]);
     char letter = 0;
-    can_be = ::read(name[0], &record.mount_namespace, sizeof record.mount_namespace) > 0 &&
-             ::read(letters[0], &letter, 1) == 1;
-    ::close(name[0]);
+    can_be = where.keep() && ::read(letters[0], &letter, 1) == 1;
+    record.mount_namespace = where.number;
     out = letters[0];
   }
   ~LeftBehind() {
@@ -72,6 +69,7 @@ struct LeftBehind {
     EXPECT_TRUE(eventually([&] { return is_empty(record); })) << kept_by(record);
   }
   system::ScratchDirectory scratch;
+  KeptNamespace where;
   TenantRecord record;
   bool can_be = false;
   int out = -1;

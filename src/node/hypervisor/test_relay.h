@@ -1,5 +1,6 @@
 #pragma once
 // Processes of which each forks the next and exits, for ever, for tests.
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,8 +11,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "node/hypervisor/tenant_record.h"
+#include "system/fd.h"
 #include "system/file.h"
 #include "system/process.h"
 
@@ -27,6 +30,41 @@ namespace tensor_fusion::node::hypervisor {
     if (::write(out, &letter, 1) != 1) std::_Exit(1);  // ends with whoever listens
   }
 }
+
+// A mount namespace by its number, which a descriptor keeps: the kernel gives the number of one that nobody has any
+// more to the next, and who was looked for there would be found in another test.
+class KeptNamespace {
+ public:
+  KeptNamespace() {
+    if (::pipe(here_) != 0 || ::pipe(go_) != 0) std::abort();
+  }
+  ~KeptNamespace() {
+    for (const int fd : {here_[0], here_[1], go_[0], go_[1]})
+      if (fd >= 0) ::close(fd);
+  }
+  KeptNamespace(const KeptNamespace&) = delete;
+  KeptNamespace& operator=(const KeptNamespace&) = delete;
+  // Of who is there, until it is kept.
+  void wait() const {
+    const pid_t self = ::getpid();
+    char letter = 0;
+    if (::write(here_[1], &self, sizeof self) < 0 || ::read(go_[0], &letter, 1) != 1) std::_Exit(77);
+  }
+  // False: nobody came there.
+  bool keep() {
+    ::close(std::exchange(here_[1], -1));
+    pid_t pid = 0;
+    if (::read(here_[0], &pid, sizeof pid) != sizeof pid) return false;
+    kept_ = system::Fd(::open(("/proc/" + std::to_string(pid) + "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC));
+    number = system::namespace_inode(pid, "mnt");
+    return ::write(go_[1], "g", 1) == 1;
+  }
+  std::uint64_t number = 0;
+
+ private:
+  int here_[2], go_[2];
+  system::Fd kept_;
+};
 
 // A process to whom the orphans of all below it come, and who lets none of them stay a zombie: not every machine's
 // first process comes after one that forks without pause, and then each look goes over tens of thousands.
@@ -85,19 +123,17 @@ class Storm {
 // Its letters tell that it goes on.
 struct Relay {
   Relay() {
-    int letters[2], name[2];
-    if (::pipe(letters) != 0 || ::pipe(name) != 0) std::abort();
+    int letters[2];
+    if (::pipe(letters) != 0) std::abort();
     keeper = std::make_unique<Keeper>([&] {
       ::close(letters[0]);
       if (::unshare(CLONE_NEWNS) != 0) std::_Exit(77);
-      record.mount_namespace = system::namespace_inode(::getpid(), "mnt");
-      if (::write(name[1], &record.mount_namespace, sizeof record.mount_namespace) < 0) std::_Exit(1);
+      where.wait();
       relay(letters[1]);
     });
     ::close(letters[1]);
-    ::close(name[1]);
-    can_be = ::read(name[0], &record.mount_namespace, sizeof record.mount_namespace) > 0;
-    ::close(name[0]);
+    can_be = where.keep();
+    record.mount_namespace = where.number;
     out = letters[0];
   }
   ~Relay() { ::close(out); }
@@ -105,6 +141,7 @@ struct Relay {
     char letter = 0;
     return ::read(out, &letter, 1) == 1;
   }
+  KeptNamespace where;
   TenantRecord record;
   bool can_be = false;
   int out = -1;
