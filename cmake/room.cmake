@@ -72,7 +72,7 @@ function(tf_room folder)
       list(APPEND ROOM_TEST_PROPERTIES LABELS threaded)
       add_dependencies(threaded_tests ${name}_test)
     endif()
-    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
+    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
                          PROPERTIES TIMEOUT 120 ${ROOM_TEST_PROPERTIES})
   endif()
   if(TF_SANITIZE) # they would measure the sanitizer

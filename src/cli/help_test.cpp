@@ -72,7 +72,8 @@ TEST_P(Completion, script_is_read_by_its_shell) {
   EXPECT_EQ(std::system((shell + " -n " + path).c_str()), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shells, Completion, testing::Values("bash", "zsh", "fish"));
+INSTANTIATE_TEST_SUITE_P(Shells, Completion, testing::Values("bash", "zsh", "fish"),
+                         [](const auto& one) { return std::string(one.param); });
 
 TEST(CompletionScript, in_bash_offers_commands_options_and_words) {
   const std::string script = testing::TempDir() + "completion.offers.bash";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "cli/other_words.h"
 
@@ -104,7 +105,16 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{{"start"}, "`tensor-fusion run -- PROGRAM`"},
         Refused{{"run", "--mem", "2Gi", "true"}, "did you mean `--vram`?"},
         Refused{{"limit", "a", "--memory=2Gi"}, "did you mean `--vram`?"},
-        Refused{{"ps", "--mem", "2Gi"}, "`ps` has no option `--mem`; "}));
+        Refused{{"ps", "--mem", "2Gi"}, "`ps` has no option `--mem`; "}),
+    [](const auto& refused) {
+      std::string name = std::to_string(refused.index) + (refused.param.words.empty() ? "_nothing" : "");
+      for (const std::string& word : refused.param.words) {
+        name += '_';
+        for (const char letter : word)
+          if (std::isalnum(static_cast<unsigned char>(letter)) != 0) name += letter;
+      }
+      return name;
+    });
 
 TEST(Parse, shows_help_for_a_command_whatever_else_is_missing) {
   const auto run = parse({"run", "--help"});

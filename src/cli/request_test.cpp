@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cctype>
+
 namespace tensor_fusion::cli {
 namespace {
 
@@ -66,7 +68,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"--compute", "20tflosp", "tflops"}, Bad{"--compute", "40", "40"},
                     Bad{"--gpus", "0", "from 1 to 16"}, Bad{"--gpus", "17", "from 1 to 16"},
                     Bad{"--gpus", "-1", "from 1 to 16"}, Bad{"--gpus", "1e3", "from 1 to 16"},
-                    Bad{"--name", "a/b", "letters, digits"}, Bad{"--name", "..", "begins with"}));
+                    Bad{"--name", "a/b", "letters, digits"}, Bad{"--name", "..", "begins with"}),
+    [](const auto& bad) {
+      std::string name = std::to_string(bad.index) + "_";
+      for (const char letter : bad.param.option + " " + bad.param.value)
+        if (letter != '-') name += std::isalnum(static_cast<unsigned char>(letter)) != 0 ? letter : '_';
+      return name;
+    });
 
 TEST(RunRequest, takes_the_least_memory_that_a_program_can_begin_with) {
   EXPECT_TRUE(run_request_of(line({"run", "--vram", "16Mi", "true"})));

@@ -32,7 +32,9 @@ struct CappedMachine {
 };
 
 class PoolOf : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, PoolOf, ::testing::Values("", "_ptsz", "own"));
+INSTANTIATE_TEST_SUITE_P(Kinds, PoolOf, ::testing::Values("", "_ptsz", "own"), [](const auto& kind) {
+  return std::string(kind.param) == "own" ? "own" : kind.param[0] == 0 ? "legacy" : "per_thread";
+});
 
 TEST_P(PoolOf, a_slice_gives_its_last_piece) {
   CappedMachine capped;

@@ -35,7 +35,8 @@ struct Overwritten : ::testing::TestWithParam<const char*> {
     return count;
   }
 };
-INSTANTIATE_TEST_SUITE_P(With, Overwritten, ::testing::Values("zeros", "random"));
+INSTANTIATE_TEST_SUITE_P(With, Overwritten, ::testing::Values("zeros", "random"),
+                         [](const auto& one) { return std::string(one.param); });
 
 TEST_P(Overwritten, claim_is_put_right_and_its_processes_stay_known) {
   TestDaemon daemon;

@@ -185,7 +185,8 @@ struct Program {
 };
 
 class Lost : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Records, Lost, ::testing::Values("each", "folder", "mixed"));
+INSTANTIATE_TEST_SUITE_P(Records, Lost, ::testing::Values("each", "folder", "mixed"),
+                         [](const auto& one) { return std::string(one.param); });
 
 // Limits, placement and whose it is stand in the pages and in what lives; only the command may be another's word.
 TEST_P(Lost, records_of_slices_that_live_are_made_again) {

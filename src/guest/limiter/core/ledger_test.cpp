@@ -207,7 +207,12 @@ TEST_F(LedgerPages, processes_that_race_never_pass_the_limit) {
 
 class DeathInside : public LedgerPages, public ::testing::WithParamInterface<FaultPoint> {};
 INSTANTIATE_TEST_SUITE_P(FaultPoints, DeathInside,
-                         ::testing::Values(FaultPoint::lock_held, FaultPoint::ledger_half, FaultPoint::ledger_done));
+                         ::testing::Values(FaultPoint::lock_held, FaultPoint::ledger_half, FaultPoint::ledger_done),
+                         [](const auto& point) {
+                           return point.param == FaultPoint::lock_held     ? "lock_held"
+                                  : point.param == FaultPoint::ledger_half ? "ledger_half"
+                                                                           : "ledger_done";
+                         });
 
 // One killed with the lock in its hand once stopped all others for minutes.
 TEST_P(DeathInside, of_the_lock_blocks_nobody_and_loses_no_byte) {

@@ -19,7 +19,12 @@ CUmemPoolProps on(CUmemLocationType type) {
 class HostPool : public ::testing::TestWithParam<CUmemLocationType> {};
 INSTANTIATE_TEST_SUITE_P(Locations, HostPool,
                          ::testing::Values(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                           CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT));
+                                           CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT),
+                         [](const auto& place) {
+                           return place.param == CU_MEM_LOCATION_TYPE_HOST        ? "host"
+                                  : place.param == CU_MEM_LOCATION_TYPE_HOST_NUMA ? "node"
+                                                                                  : "node_of_this_thread";
+                         });
 
 TEST_P(HostPool, is_not_charged_against_device_memory) {
   FakeMemory& fake = FakeMemory::get();

@@ -42,7 +42,8 @@ class SparseArray : public ::testing::TestWithParam<MapArray> {
   CUarray array = nullptr;
   CUmemGenericAllocationHandle memory = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Streams, SparseArray, ::testing::Values(&cuMemMapArrayAsync, &cuMemMapArrayAsync_ptsz));
+INSTANTIATE_TEST_SUITE_P(Streams, SparseArray, ::testing::Values(&cuMemMapArrayAsync, &cuMemMapArrayAsync_ptsz),
+                         [](const auto& call) { return call.param == &cuMemMapArrayAsync ? "legacy" : "per_thread"; });
 
 TEST_P(SparseArray, keeps_its_memory_charged_after_the_handle_is_released) {
   ASSERT_EQ(call(part(CU_MEM_OPERATION_TYPE_MAP, 0)), CUDA_SUCCESS);

@@ -14,7 +14,8 @@ const std::string kFolder = kBuild + "/limiter_test/arm64";
 constexpr std::uint64_t kMiB = 1 << 20;
 
 class Arm64 : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Doors, Arm64, ::testing::Values("link", "dlsym", "proc"));
+INSTANTIATE_TEST_SUITE_P(Doors, Arm64, ::testing::Values("link", "dlsym", "proc"),
+                         [](const auto& one) { return std::string(one.param); });
 
 bool can_run() { return std::filesystem::exists(kLibrary) && std::filesystem::exists("/usr/bin/qemu-aarch64-static"); }
 constexpr const char* kNeeds = "needs aarch64-linux-gnu-g++ and qemu-aarch64-static";

@@ -42,7 +42,8 @@ TEST(Arrival, rings_when_a_process_takes_a_slot_and_goes_on_when_no_hypervisor_h
 }
 
 class EveryDoor : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Doors, EveryDoor, ::testing::Values("link", "dlsym", "proc"));
+INSTANTIATE_TEST_SUITE_P(Doors, EveryDoor, ::testing::Values("link", "dlsym", "proc"),
+                         [](const auto& one) { return std::string(one.param); });
 
 TEST_P(EveryDoor, refuses_what_would_pass_the_limit_and_gives_all_back) {
   TestSlice slice({device(0, 64 * kMiB)});

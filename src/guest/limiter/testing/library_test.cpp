@@ -23,7 +23,8 @@ class Library : public ::testing::TestWithParam<const char*> {
   }
   std::string path;
 };
-INSTANTIATE_TEST_SUITE_P(Machines, Library, ::testing::Values("", "arm64/"));
+INSTANTIATE_TEST_SUITE_P(Machines, Library, ::testing::Values("", "arm64/"),
+                         [](const auto& folder) { return folder.param[0] == 0 ? "this" : "arm64"; });
 
 std::vector<std::string> lines_with(const std::string& text, const std::string& part) {
   std::vector<std::string> found;
