@@ -34,7 +34,7 @@ struct Seed {
 constexpr std::size_t kMutations = 300;                     // of each seed
 constexpr std::size_t kRandom = 1000;                       // inputs that have no seed
 constexpr std::size_t kMostChanges = 6;                     // of one mutation
-constexpr auto kLongest = std::chrono::milliseconds(2000);  // after this no more seeds are mutated; each ran once
+constexpr auto kLongest = std::chrono::milliseconds(1500);  // after this no more seeds are mutated; each ran once
 
 // The input that runs now, for whoever ends the program.
 const Bytes* g_bytes = nullptr;
