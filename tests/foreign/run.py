@@ -3,8 +3,10 @@
 
 usage: run.py BUILD direct|limited FILE        (FILE relative to tests/foreign/tinygrad)
        run.py --known                          counts the known failures: at most one test in a hundred
+       run.py --self-test                      that a figure too low or too high fails
 
-`limited` runs it in a slice, through the limiter. Prints `foreign: FILE MODE: N passed, …`. Exit 77: cannot run here.
+`limited` runs it in a slice, through the limiter. Prints `foreign: FILE MODE: N passed, …`. expected.txt has the figures
+that a run may not fall short of. Exit 77: cannot run here.
 """
 import os
 import pathlib
@@ -23,6 +25,39 @@ CACHE = pathlib.Path(os.environ.get("TENSOR_FUSION_CACHE")
 def skip(why):
     print(f"skipped: {why}")
     sys.exit(77)
+
+
+def expected():
+    """{(file, mode): (passed, skipped)}"""
+    rows = [line.split() for line in (HERE / "expected.txt").read_text().splitlines() if line and not line.startswith("#")]
+    return {(file, mode): (int(passed), int(skipped)) for file, mode, passed, skipped in rows}
+
+
+def shortfalls(table, file, mode, passed, skipped):
+    """What is wrong with a run, as sentences; `skipped` are names."""
+    if (file, mode) not in table:
+        return [f"{file} {mode} has no row in tests/foreign/expected.txt; it would be `{file} {mode} {passed} {len(skipped)}`"]
+    least, most = table[file, mode]
+    found = []
+    if passed < least:
+        found.append(f"{file} {mode}: {passed} tests passed, {least} are expected")
+    if len(skipped) > most:
+        found.append(f"{file} {mode}: {len(skipped)} tests were skipped, {most} are expected; among these: {', '.join(skipped)}")
+    return found
+
+
+def self_test():
+    table = {("f", "direct"): (10, 1)}
+    good = [(10, ["a"]), (11, []), (12, ["a"])]
+    bad = [(9, ["a"]), (10, ["a", "b"]), (0, [])]
+    wrong = [row for row in good if shortfalls(table, "f", "direct", *row)]
+    wrong += [row for row in bad if not shortfalls(table, "f", "direct", *row)]
+    wrong += [] if shortfalls(table, "g", "direct", 10, []) else ["a file without a row"]
+    files = {str(file.relative_to(SUITE)) for file in SUITE.glob("test/**/test_*.py")}
+    rows = {(file, mode) for file in files for mode in ("direct", "limited")}
+    wrong += sorted(rows ^ set(expected()))
+    print(f"wrong: {wrong}" if wrong else "every shortfall is found, and each file has its rows")
+    return 1 if wrong else 0
 
 
 def main(build, mode, file):
@@ -49,11 +84,21 @@ def main(build, mode, file):
             return 1
         suite = xml.parse(f"{own}/results.xml").getroot().find("testsuite")
     count = {key: int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")}
-    known = sum(case.find("skipped") is not None and case.find("skipped").get("type") == "pytest.xfail" for case in suite)
+    known, skipped = 0, []
+    for case in suite:
+        if (mark := case.find("skipped")) is None:
+            continue
+        if mark.get("type") == "pytest.xfail":
+            known += 1
+        else:
+            skipped.append(f"{case.get('classname').rpartition('.')[2]}::{case.get('name')} ({mark.get('message')})")
     failed = count["failures"] + count["errors"]
     passed = count["tests"] - failed - count["skipped"]
-    print(f"foreign: {file} {mode}: {passed} passed, {failed} failed, {known} known failures, {count['skipped'] - known} skipped")
-    return 0 if done.returncode == 0 and failed == 0 and passed > 0 else 1
+    print(f"foreign: {file} {mode}: {passed} passed, {failed} failed, {known} known failures, {len(skipped)} skipped")
+    problems = shortfalls(expected(), file, mode, passed, skipped)
+    for problem in problems:
+        print(f"foreign: {problem}")
+    return 0 if done.returncode == 0 and failed == 0 and passed > 0 and not problems else 1
 
 
 def count_known():
@@ -67,6 +112,8 @@ def count_known():
 if __name__ == "__main__":
     if sys.argv[1:] == ["--known"]:
         sys.exit(count_known())
+    if sys.argv[1:] == ["--self-test"]:
+        sys.exit(self_test())
     if len(sys.argv) != 4 or sys.argv[2] not in ("direct", "limited"):
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))
