@@ -155,3 +155,14 @@ def test_many_processes_that_contend_well_below_the_limit_are_never_refused(mach
     assert said["taken"] >= 64
     assert said["refused"] == 0, said
     assert said["longest_ms"] < 15_000, said
+
+
+@pytest.mark.parametrize("door", ["cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary",
+                                  "cuLibraryLoadData", "cuLibraryLoadFromFile"])
+def test_global_variables_of_modules_do_not_pass_the_limit(machine, door):
+    """Only the driver's account shows them: 64 MiB with each module, in a slice of 1 GiB with one context."""
+    said, _ = machine.cli("run", "--vram", "1Gi", "--", BUILD / "programs/limiter_symptoms", "load_globals", door, 40)
+    told = dict(line.split("=") for line in said.split() if "=" in line)
+    assert told["refused"] == "2" and 8 <= int(told["loaded"]) <= 12, told
+    assert told["alloc"] == "2", "nor is anything else to be had"
+    assert told["again"] == "0", "and there is room when they are unloaded"

@@ -242,6 +242,54 @@ void graph_elsewhere(std::size_t bytes) {
   say("trimmed", find<CUdevice>("cuDeviceGraphMemTrim")(1));
 }
 
+// Modules with 64 MiB of global variables each, by one door, until one is refused; and once more when all are unloaded.
+void load_globals(const std::string& door, unsigned most) {
+  const CUcontext context = start();
+  const std::string image =
+      ".version 6.3\n.target sm_70\n.address_size 64\n.visible .global .align 4 .b8 big[67108864];\n"
+      ".visible .entry nothing()\n{\n  ret;\n}\n";
+  char file[] = "/tmp/load-globals-XXXXXX";
+  if (door == "cuModuleLoad" || door == "cuLibraryLoadFromFile") {
+    const int fd = mkstemp(file);
+    if (write(fd, image.data(), image.size()) != static_cast<ssize_t>(image.size())) std::exit(3);
+    close(fd);
+  }
+  const bool library = door.rfind("cuLibrary", 0) == 0;
+  std::vector<void*> loaded;
+  const auto load = [&] {
+    void* handle = nullptr;
+    CUresult result = CUDA_SUCCESS;
+    if (door == "cuModuleLoad") result = find<void**, const char*>("cuModuleLoad")(&handle, file);
+    if (door == "cuModuleLoadData" || door == "cuModuleLoadFatBinary")
+      result = find<void**, const void*>(door.c_str())(&handle, image.c_str());
+    if (door == "cuModuleLoadDataEx")
+      result = find<void**, const void*, unsigned, CUjit_option*, void**>("cuModuleLoadDataEx")(&handle, image.c_str(),
+                                                                                                0, nullptr, nullptr);
+    if (library)
+      result = find<void**, const void*, CUjit_option*, void**, unsigned, void*, void**, unsigned>(
+          door == "cuLibraryLoadFromFile" ? "cuLibraryLoadFromFile" : "cuLibraryLoadData")(
+          &handle, door == "cuLibraryLoadFromFile" ? static_cast<const void*>(file) : image.c_str(), nullptr, nullptr,
+          0, nullptr, nullptr, 0);
+    CUmodule module = nullptr;
+    if (library && result == CUDA_SUCCESS) {
+      loaded.push_back(handle);
+      return find<CUmodule*, void*>("cuLibraryGetModule")(&module, handle);
+    }
+    if (result == CUDA_SUCCESS) loaded.push_back(handle);
+    return result;
+  };
+  CUresult result = CUDA_SUCCESS;
+  while (loaded.size() < most && result == CUDA_SUCCESS) result = load();
+  std::printf("loaded=%zu\nrefused=%d\n", loaded.size(), result);
+  CUdeviceptr pointer = 0;
+  say("alloc", take(1 << 20, pointer));
+  for (void* handle : loaded) find<void*>(library ? "cuLibraryUnload" : "cuModuleUnload")(handle);
+  loaded.clear();
+  say("again", load());
+  find<CUcontext>("cuCtxSetCurrent")(context);
+  unlink(file);
+}
+
 // How much each card gives, in pieces.
 void fill_cards(std::size_t bytes) {
   find<unsigned>("cuInit")(0);
@@ -303,6 +351,8 @@ int main(int count, char** arguments) {
     without_context(std::strtoull(arguments[2], nullptr, 0));
   } else if (command == "graph_elsewhere" && count > 2) {
     graph_elsewhere(std::strtoull(arguments[2], nullptr, 0));
+  } else if (command == "load_globals" && count > 3) {
+    load_globals(arguments[2], static_cast<unsigned>(std::strtoul(arguments[3], nullptr, 0)));
   } else if (command == "fill_cards" && count > 2) {
     fill_cards(std::strtoull(arguments[2], nullptr, 0));
   } else if (command == "hold_namespace") {

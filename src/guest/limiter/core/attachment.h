@@ -45,6 +45,7 @@ struct Attachment {
   Holdings holdings;
   Mutex context_mutex;                                        // one context is made or destroyed at a time
   std::atomic<std::uint32_t> guesses[contract::kMaxDevices];  // contexts paid for by guess, by index in devices
+  std::atomic<std::uint64_t> unread[contract::kMaxDevices];   // grown by loads since the account was read for them
   Mutex pool_mutex;                                           // guards taking and leaving a place in pools
   Pool pools[kMaxPools];
   std::atomic<std::uint32_t> pool_high;                             // one more than the highest place taken

@@ -301,12 +301,16 @@ bool Ledger::is_one_of_several(const Device& device) {
   return growth_[device.index].is_one_of_several(*device.grant_page, pid_);
 }
 
+std::uint64_t Ledger::used(const Device& device) {
+  return add_saturating(device.claim->used_bytes.load(kRelaxed), device.grant->unledgered_bytes.load(kRelaxed));
+}
+
 Ledger::View Ledger::view(const Device& device) {
   const contract::GrantDevice& grant = *device.grant;
   View view;
   view.unlimited = (grant.flags.load(kRelaxed) & contract::kMemoryUnlimited) != 0;
   view.limit = grant.memory_limit_bytes.load(kRelaxed);
-  view.used = add_saturating(device.claim->used_bytes.load(kRelaxed), grant.unledgered_bytes.load(kRelaxed));
+  view.used = used(device);
   if (view.used > view.limit) view.used = view.limit;
   return view;
 }

@@ -77,6 +77,7 @@ class Ledger {
     bool unlimited = false;
   };
   static View view(const Device& device);
+  static std::uint64_t used(const Device& device);  // of the whole tenant, also where that is more than the limit
 
   // Returns the slots of processes that have died; true when any was found. Only processes of one's own pid namespace
   // can be judged; others are the hypervisor's to return.
