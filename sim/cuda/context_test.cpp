@@ -37,6 +37,17 @@ TEST_F(Contexts, are_asked_for_by_everything_that_gives_a_stream_work) {
   EXPECT_EQ(read_word(), 0U);
 }
 
+TEST_F(Contexts, are_profiled_on_request_and_take_no_configuration_for_it) {
+  EXPECT_OK(cuProfilerStart());
+  EXPECT_EQ(launch(add, 1, nullptr), CUDA_SUCCESS);
+  EXPECT_OK(cuProfilerStop());
+  EXPECT_OK(cuProfilerStop());
+  EXPECT_EQ(cuProfilerInitialize("counters", "out", 1), CUDA_ERROR_NOT_SUPPORTED);
+  ASSERT_OK(cuCtxSetCurrent(nullptr));
+  EXPECT_EQ(cuProfilerStart(), CUDA_ERROR_INVALID_CONTEXT);
+  ASSERT_OK(cuCtxSetCurrent(context));
+}
+
 TEST_F(Contexts, of_a_device_s_own_keep_their_handle) {
   CUcontext first = nullptr, again = nullptr;
   ASSERT_OK(cuDevicePrimaryCtxRetain(&first, 1));

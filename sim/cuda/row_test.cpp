@@ -26,7 +26,9 @@ constexpr std::array kMissing = {
     // hardware that these machines do not have, and an identity of another operating system
     "=cuDeviceGetLuid", "=cuFlushGPUDirectRDMAWrites", "=cuLaunchCooperativeKernelMultiDevice",
     // notifications, the driver's own log
-    "=cuDeviceRegisterAsyncNotification", "=cuDeviceUnregisterAsyncNotification", "cuLogs", "=cuProfilerInitialize",
+    "=cuDeviceRegisterAsyncNotification", "=cuDeviceUnregisterAsyncNotification", "cuLogs",
+    // what drivers since CUDA 12 refuse, too
+    "=cuProfilerInitialize",
     // 32-bit device addresses
     "=cuModuleGetGlobal", "=cuMemHostGetDevicePointer"};
 
