@@ -5,12 +5,22 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "guest/limiter/testing/scratch.h"
 
 namespace tensor_fusion::guest::limiter::testing {
 
 BenchDriver::BenchDriver(Which which, const std::string& machine) {
+  if (which == Which::card) {
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string_view text = *variable;
+      if (!text.starts_with("LD_PRELOAD=") && !text.starts_with("TENSOR_FUSION_SLICE="))
+        environment_.emplace_back(text);
+    }
+    uuid_ = run({{kLoad, "uuid"}, environment_}).value("uuid");
+    return;
+  }
   const std::string simulator = kBuild + "/sim";
   simulated_ = std::filesystem::exists(simulator + "/libcuda.so.1") && which == Which::best;
   if (!simulated_) {
