@@ -343,6 +343,13 @@ int main(int count, char** arguments) {
     pause_here();
     std::printf("more=%d\n", take(std::strtoull(arguments[2], nullptr, 0), pointer));
     pause_here();
+  } else if (command == "take_and_exec" && count > 2) {
+    start();
+    CUdeviceptr pointer = 0;
+    std::printf("before=%d\n", take(std::strtoull(arguments[2], nullptr, 0), pointer));
+    std::fflush(stdout);
+    execl("/proc/self/exe", arguments[0], "take", arguments[2], nullptr);
+    return 3;
   } else if (command == "destroy_pool" && count > 2) {
     destroy_pool(std::strtoull(arguments[2], nullptr, 0));
   } else if (command == "attach_context" && count > 2) {

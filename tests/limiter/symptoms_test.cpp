@@ -307,6 +307,16 @@ TEST(Symptom, log_lines_spoil_what_tools_print) {
   EXPECT_EQ(both_streams(true), both_streams(false));
 }
 
+TEST(Symptom, a_program_that_executes_itself_keeps_its_old_memory_charged) {
+  LimitedMachine machine(2 * kGiB);
+  Talk tenant(symptom(machine, {"take_and_exec", std::to_string(kGiB)}));
+  tenant.line();
+  EXPECT_EQ(tenant.line(), "before=0");
+  tenant.line();
+  EXPECT_EQ(tenant.line(), "take=0");
+  EXPECT_EQ(machine.slice().claim().process_high.load(), 1u) << "nor does it need another place";
+}
+
 TEST(Symptom, a_lookup_past_the_limiter_goes_unnoticed) {
   LimitedMachine machine(8 * kGiB);
   const auto outcome = run(symptom(machine, {"hold_namespace"}));

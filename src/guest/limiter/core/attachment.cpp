@@ -67,12 +67,15 @@ void join_devices(Attachment& made) {
   }
 }
 
-Attachment* register_now() {
+// `executed`: by a program that was on the GPUs, and whose memory the driver's account may show still.
+Attachment* register_now(bool& executed) {
   contract::ClaimPage& claim = *g_shared.slice.claim;
   const std::uint32_t pid = os::process_id();
   const std::uint64_t space = os::pid_namespace();
   const std::uint64_t start = process_status(pid).start_ticks;
-  std::uint32_t slot = take_slot(claim, pid, start, space);
+  std::uint32_t slot = Ledger::take_over_slot(claim, pid, start, space);
+  executed = slot != contract::kMaxProcesses;
+  if (!executed) slot = take_slot(claim, pid, start, space);
   if (slot == contract::kMaxProcesses) {
     Ledger sweeper(&claim, contract::kSweeperHolder - 1, space);
     if (sweeper.sweep()) slot = take_slot(claim, pid, start, space);
@@ -143,9 +146,11 @@ Attachment* registered() {
   if (resolve_slice() != Stage::limited || !driver_ready()) return nullptr;
   Guard guard(g_fork->stage_mutex);
   if (Attachment* made = attachment(); made != nullptr) return made;
-  Attachment* made = register_now();
+  bool executed = false;
+  Attachment* made = register_now(executed);
   if (made == nullptr) return nullptr;
   say_hello();
+  for (std::uint32_t index = 0; executed && index < made->device_count; ++index) ask_for_reading(made->devices[index]);
   g_fork->attachment.store(made, std::memory_order_release);
   g_fork->epoch.store(1, std::memory_order_release);
   return made;

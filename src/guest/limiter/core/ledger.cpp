@@ -360,6 +360,35 @@ bool Ledger::sweep() {
   return found;
 }
 
+std::uint32_t Ledger::take_over_slot(ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks,
+                                     std::uint64_t pid_namespace) {
+  std::uint32_t high = page.process_high.load(kRelaxed);
+  if (high > kMaxProcesses) high = kMaxProcesses;
+  for (std::uint32_t slot = 0; slot < high; ++slot) {
+    ClaimProcess& process = page.processes[slot];
+    if (process.state.load(std::memory_order_acquire) != contract::kSlotLive || process.pid.load(kRelaxed) != pid ||
+        process.start_ticks.load(kRelaxed) != start_ticks || process.pid_namespace.load(kRelaxed) != pid_namespace)
+      continue;
+    const Ledger ledger(&page, slot, pid_namespace);
+    for (std::uint32_t device = 0; device < kMaxDevices; ++device) {
+      auto& word = page.devices[device].lock;
+      std::uint32_t held = word.load(kRelaxed);  // by a thread that the exec ended
+      const bool left = (held & ~kLockWaiters) == slot + 1 && word.compare_exchange_strong(held, 0);
+      if (left) os::futex_wake(&word, 1, true);
+      if (!left && process.devices[device].ledger_bytes.load(kRelaxed) == 0) {
+        contract::begin_counting(process.devices[device]);
+        continue;
+      }
+      LedgerLock lock(ledger, device);
+      contract::begin_counting(process.devices[device]);
+      page.devices[device].used_bytes.store(ledger.sum(device), kRelaxed);
+    }
+    process.self_test.store(0, kRelaxed);
+    return slot;
+  }
+  return kMaxProcesses;
+}
+
 namespace {
 
 // Fills a slot that is kSlotClaimed; false when it was taken away meanwhile.

@@ -83,6 +83,11 @@ class Ledger {
   // can be judged; others are the hypervisor's to return.
   bool sweep();
 
+  // The slot that a program of this process had which has executed this one: what that held is gone with it.
+  // kMaxProcesses when there was none. For who has no slot yet.
+  static std::uint32_t take_over_slot(contract::ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks,
+                                      std::uint64_t pid_namespace);
+
   std::uint32_t slot() const { return slot_; }
 
  private:

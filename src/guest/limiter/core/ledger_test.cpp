@@ -91,6 +91,23 @@ TEST_F(LedgerPages, counts_what_the_driver_took_beyond_the_ledger) {
 }
 
 // A usage below zero once showed as 17 million gigabytes and a false refusal.
+TEST_F(LedgerPages, what_a_program_held_is_free_for_the_one_that_it_executes) {
+  const std::uint32_t other = take();
+  claim.page->processes[other].start_ticks = 1;  // somebody else
+  EXPECT_TRUE(ledger_of(other).reserve(device_of(other), 100));
+  EXPECT_TRUE(ledger_of(slot).reserve(device_of(slot), 900));
+  claim.page->devices[0].lock = slot + 1;  // by a thread of it that ended with the exec
+  const auto take_over = [&](std::uint64_t start_ticks) {
+    return Ledger::take_over_slot(*claim.page, os::process_id(), start_ticks, os::pid_namespace());
+  };
+  const std::uint64_t start_ticks = process_status(os::process_id()).start_ticks;
+  EXPECT_EQ(take_over(start_ticks + 1), contract::kMaxProcesses);
+  EXPECT_EQ(take_over(start_ticks), slot);
+  EXPECT_EQ(claim.page->devices[0].lock.load(), 0u);
+  EXPECT_EQ(used(), 100u);
+  EXPECT_TRUE(ledger_of(slot).reserve(device_of(slot), 900));
+}
+
 TEST_F(LedgerPages, usage_never_goes_below_zero) {
   Ledger ledger = ledger_of(slot);
   const Device device = device_of(slot);
