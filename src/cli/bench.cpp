@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "cli/driver.h"
 #include "cli/foster.h"
 #include "system/file.h"
 
@@ -121,8 +122,16 @@ int bench(const Context& context) {
                                   "`./dev build` in the sources, and install again with `cmake --install`",
                                   name)});
     }
+    if (name == "card") {
+      if (const auto driver = check_driver(); !driver)
+        return context.fail(
+            base::Error{base::ErrorCode::kNoDevice,
+                        fmt::format("there is no GPU to measure here: {}; `tensor-fusion doctor` says how to get one",
+                                    driver.error())});
+    }
     const std::string says(std::ranges::find(kBenchmarks, name, &Benchmark::name)->says);
-    std::fprintf(stderr, "tensor-fusion: measures %s; this may take some minutes\n", says.c_str());
+    std::fprintf(stderr, "tensor-fusion: measures %s; this may take %s\n", says.c_str(),
+                 name == "card" ? "a minute" : "some minutes");
     auto outcome = run_one(context, name, found->second);
     if (!outcome) return context.fail(outcome.error());
     all_held = all_held && outcome->exit_code == 0;

@@ -37,8 +37,14 @@ int stop_running(const Context& context) {
     return context.fail(exit_code_of(base::ErrorCode::kNotFound), "no hypervisor runs on " + context.state());
   }
   if (!client) return context.fail(client.error());
+  const auto holder = [&lock] {
+    return system::is_locked(lock) ? system::read_file(lock).value_or("") : std::string();
+  };
+  const std::string held_by = holder();
   // One that another is stopping at this moment may go without an answer.
   if (auto stopped = client->stop(); !stopped && context.connect_running()) return context.fail(stopped.error());
+  // Till it has let go of its state and its cards, the next one would find them taken.
+  for (int tries = 0; !held_by.empty() && holder() == held_by && tries < kStartTries; ++tries) ::usleep(kStartPauseUs);
   if (context.json()) context.print_json(base::Json::object({{"stopped", true}, {"state", context.state()}}));
   return kExitOk;
 }

@@ -35,6 +35,12 @@ enum PoolTraits : std::uint32_t {
 };
 inline constexpr std::size_t kMaxPools = 256;  // of one process; a table this small is walked at every full moment
 
+// What modules and libraries took of a device, in bytes.
+struct Loads {
+  std::atomic<std::uint64_t> unread;      // since the account was read for them
+  std::atomic<std::uint64_t> while_over;  // since the slice has been over its limit
+};
+
 struct Attachment {
   Ledger ledger{nullptr, 0, 0};
   contract::ClaimProcess* process = nullptr;
@@ -45,7 +51,7 @@ struct Attachment {
   Holdings holdings;
   Mutex context_mutex;                                        // one context is made or destroyed at a time
   std::atomic<std::uint32_t> guesses[contract::kMaxDevices];  // contexts paid for by guess, by index in devices
-  std::atomic<std::uint64_t> unread[contract::kMaxDevices];   // grown by loads since the account was read for them
+  Loads loads[contract::kMaxDevices];                         // by index in devices
   Mutex pool_mutex;                                           // guards taking and leaving a place in pools
   Pool pools[kMaxPools];
   std::atomic<std::uint32_t> pool_high;                             // one more than the highest place taken

@@ -7,6 +7,7 @@ namespace tensor_fusion::guest::limiter {
 namespace {
 
 constexpr std::uint64_t kSlack = 32ull << 20;   // what is had otherwise may round up to so much
+constexpr std::uint64_t kCode = 32ull << 20;    // of kernels, for a program whose slice is over its limit already
 constexpr std::uint64_t kUnread = 16ull << 20;  // after so much the account is read at once
 
 bool is_over(const Device& device) {
@@ -19,32 +20,37 @@ std::uint64_t left_on_card() {
   return TF_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes) == CUDA_SUCCESS ? free_bytes : 0;
 }
 
-// False: the slice is over its limit, and the program is told that there is no room.
-bool may_load(Device& device) {
-  if (!is_over(device)) return true;
+// Whether a load may stay that took so much of the card. One whose limit was lowered below what it holds goes on with
+// kernels that it has not loaded yet, and with no more.
+bool may_stay(Device& device, std::uint64_t grown) {
+  Loads& loads = attachment()->loads[&device - attachment()->devices];
+  if (loads.unread.fetch_add(grown, std::memory_order_relaxed) + grown >= kUnread) {
+    loads.unread.store(0, std::memory_order_relaxed);
+    ask_for_reading(device);
+  }
+  if (!is_over(device)) {
+    loads.while_over.store(0, std::memory_order_relaxed);
+    return true;
+  }
+  if (loads.while_over.fetch_add(grown, std::memory_order_relaxed) + grown <= kCode) return true;
+  loads.while_over.fetch_sub(grown, std::memory_order_relaxed);
   ask_for_reading(device);  // it may have given something back since
-  if (!is_over(device)) return true;
-  refuse(device, 0, Room::full);
-  return false;
+  return !is_over(device);
 }
 
-// `undo()` gives back what did not fit.
+// `undo()` gives back what may not stay.
 template <class Call, class Undo>
 CUresult load(Call call, Undo undo) {
   Device* device = current_device();
   if (device == nullptr || Ledger::view(*device).unlimited) return call();
-  if (!may_load(*device)) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::uint64_t before = left_on_card();
   const CUresult result = call();
   if (result != CUDA_SUCCESS) return result;
   const std::uint64_t after = left_on_card();
-  std::atomic<std::uint64_t>& unread = attachment()->unread[device - attachment()->devices];
   const std::uint64_t grown = before > after ? before - after : 0;
-  if (unread.fetch_add(grown, std::memory_order_relaxed) + grown < kUnread) return result;
-  unread.store(0, std::memory_order_relaxed);
-  ask_for_reading(*device);
-  if (may_load(*device)) return result;
+  if (may_stay(*device, grown)) return result;
   undo();
+  refuse(*device, grown, Room::full);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
