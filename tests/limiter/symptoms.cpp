@@ -362,6 +362,12 @@ int main(int count, char** arguments) {
     load_globals(arguments[2], static_cast<unsigned>(std::strtoul(arguments[3], nullptr, 0)));
   } else if (command == "fill_cards" && count > 2) {
     fill_cards(std::strtoull(arguments[2], nullptr, 0));
+  } else if (command == "export_table") {
+    start();
+    const void* table = nullptr;
+    const CUuuid unknown{};
+    for (int times = 0; times < 2; ++times)
+      say("table", find<const void**, const CUuuid*>("cuGetExportTable")(&table, &unknown));
   } else if (command == "hold_namespace") {
     start();
     std::printf("namespace=%d\n", dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW) != nullptr ? 1 : 0);

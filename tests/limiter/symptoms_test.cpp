@@ -307,6 +307,18 @@ TEST(Symptom, log_lines_spoil_what_tools_print) {
   EXPECT_EQ(both_streams(true), both_streams(false));
 }
 
+TEST(Symptom, functions_without_names_are_asked_for_and_nobody_sees_it) {
+  LimitedMachine machine(8 * kGiB);
+  Job job = symptom(machine, {"export_table"});
+  job.command = {"/bin/sh", "-c", "exec " + job.command[0] + " export_table 2>&1"};
+  job.environment.push_back("TENSOR_FUSION_LIMITER_LOG=1");
+  const std::string said = run(job).out;
+  const std::size_t first = said.find("have no names");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("have no names", first + 1), std::string::npos) << "once: " << said;
+  EXPECT_NE(said.find("table=500"), std::string::npos) << "and the answer is the driver's: " << said;
+}
+
 TEST(Symptom, a_program_that_executes_itself_keeps_its_old_memory_charged) {
   LimitedMachine machine(2 * kGiB);
   Talk tenant(symptom(machine, {"take_and_exec", std::to_string(kGiB)}));
