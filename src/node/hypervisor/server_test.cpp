@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "system/scratch_directory.h"
@@ -13,14 +15,19 @@
 namespace tensor_fusion::node::hypervisor {
 namespace {
 
-TEST(Server, takes_only_some_of_those_who_wait_before_it_looks_at_anything_else) {
+struct ServerTest : ::testing::Test {
+  void SetUp() override {
+    listener = std::move(*system::listen_unix(path, 0600));
+    loop = std::move(*system::Loop::make());
+  }
   const system::ScratchDirectory scratch;
   const std::string path = scratch.path("socket");
-  auto listener = system::listen_unix(path, 0600);
-  ASSERT_TRUE(listener);
-  auto loop = system::Loop::make();
-  ASSERT_TRUE(loop);
-  Server server(**loop, std::move(*listener), {});
+  system::Fd listener;
+  std::unique_ptr<system::Loop> loop;
+};
+
+TEST_F(ServerTest, takes_only_some_of_those_who_wait_before_it_looks_at_anything_else) {
+  Server server(*loop, std::move(listener), {});
   constexpr std::size_t kWaiting = 3 * Server::kMostAtOnce;
   std::vector<system::Fd> clients;
   while (clients.size() < kWaiting) {
@@ -29,23 +36,17 @@ TEST(Server, takes_only_some_of_those_who_wait_before_it_looks_at_anything_else)
     clients.push_back(std::move(*client));
   }
   for (std::size_t turn = 1; turn <= 3; ++turn) {
-    (*loop)->run_once(0);
+    loop->run_once(0);
     EXPECT_EQ(server.connections(), turn * Server::kMostAtOnce);
   }
 }
 
-TEST(Server, knows_who_has_not_read_what_it_was_sent) {
-  const system::ScratchDirectory scratch;
-  const std::string path = scratch.path("socket");
-  auto listener = system::listen_unix(path, 0600);
-  ASSERT_TRUE(listener);
-  auto loop = system::Loop::make();
-  ASSERT_TRUE(loop);
-  Server server(**loop, std::move(*listener), {});
+TEST_F(ServerTest, knows_who_has_not_read_what_it_was_sent) {
+  Server server(*loop, std::move(listener), {});
   const auto client = system::connect_unix(path);
   ASSERT_TRUE(client);
   const ConnectionId id = server.next();
-  (*loop)->run_once(0);
+  loop->run_once(0);
   ASSERT_EQ(server.connections(), 1u);
   const auto reply = base::Json::object({{"text", std::string(10'000, 'x')}});
   int sent = 0;
@@ -55,20 +56,14 @@ TEST(Server, knows_who_has_not_read_what_it_was_sent) {
   std::string block(1 << 16, 0);
   for (int turns = 0; turns < 1000 && server.is_behind(id); ++turns) {
     EXPECT_GT(::recv(client->get(), block.data(), block.size(), 0), 0);
-    (*loop)->run_once(0);
+    loop->run_once(0);
   }
   EXPECT_FALSE(server.is_behind(id));
 }
 
-TEST(Server, looks_at_one_request_of_each_who_sends_many_at_once_before_it_looks_at_the_next) {
-  const system::ScratchDirectory scratch;
-  const std::string path = scratch.path("socket");
-  auto listener = system::listen_unix(path, 0600);
-  ASSERT_TRUE(listener);
-  auto loop = system::Loop::make();
-  ASSERT_TRUE(loop);
+TEST_F(ServerTest, looks_at_one_request_of_each_who_sends_many_at_once_before_it_looks_at_the_next) {
   std::vector<std::string> seen;
-  Server server(**loop, std::move(*listener),
+  Server server(*loop, std::move(listener),
                 {.request =
                      [&](ConnectionId connection, const system::Peer&, const base::Json& request) {
                        seen.push_back(request["op"].as_string());
@@ -77,7 +72,7 @@ TEST(Server, looks_at_one_request_of_each_who_sends_many_at_once_before_it_looks
                  .closed = {}});
   const auto eager = system::connect_unix(path), other = system::connect_unix(path);
   ASSERT_TRUE(eager && other);
-  (*loop)->run_once(0);
+  loop->run_once(0);
   ASSERT_EQ(server.connections(), 2u);
   constexpr std::size_t kRequests = 40;
   std::string many;
@@ -88,7 +83,7 @@ TEST(Server, looks_at_one_request_of_each_who_sends_many_at_once_before_it_looks
   ASSERT_EQ(::shutdown(eager->get(), SHUT_WR), 0) << "whose end waits for what came before it";
   for (std::size_t turns = 0; turns < 10 * kRequests && server.connections() == 2; ++turns) {
     const std::size_t before = seen.size();
-    (*loop)->run_once(0);
+    loop->run_once(0);
     EXPECT_LE(seen.size(), before + 3);
   }
   ASSERT_EQ(seen.size(), kRequests + 1) << "all are answered";
