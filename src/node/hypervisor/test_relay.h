@@ -75,6 +75,7 @@ class Keeper {
     if (pid_ != 0) return;
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::signal(SIGCHLD, SIG_IGN);
+    self = ::getpid();
     const pid_t child = ::fork();
     if (child == 0) first();
     const std::string files = "/proc/self/fd";  // nobody waits for a pipe's end because of us
@@ -86,6 +87,7 @@ class Keeper {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
+  inline static pid_t self = 0;  // in it and its children
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
@@ -102,6 +104,7 @@ class Storm {
  private:
   [[noreturn]] static void blow(int strength) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != Keeper::self) std::_Exit(0);  // it was ended before that
     const pid_t first = ::getpid();
     while (--strength > 0 && ::fork() != 0) continue;
     if (::getpid() != first) {
