@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
@@ -20,6 +21,7 @@ struct Bound {
 constexpr std::size_t kLongestText = 128;  // a name has 63, a quantity a few
 constexpr std::array kLongerTexts{Bound{"gpu", 4096}, Bound{"command", kLongestRequest}};
 constexpr std::array<std::string_view, 2> kNumbersOfInt{"pid", "signal"};
+constexpr std::array<std::string_view, 4> kWholeNumbers{"gpus", "wait_ms", "interval_ms", "after"};
 
 // Exact, unlike the text shown to people.
 std::string exact(const base::Memory& memory) {
@@ -81,6 +83,11 @@ base::Result<void> check_request(const Json& request) {
     if (const std::size_t size = value.as_string().size(); value.is_string() && size > most)
       return base::fail(ErrorCode::kUsage, "`" + field.substr(0, kLongestText) + "` has " + std::to_string(size) +
                                                " bytes, and at most " + std::to_string(most) + " are taken");
+    if (std::ranges::find(kWholeNumbers, field) != kWholeNumbers.end() && value.is_number()) {
+      constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+      if (value.as_uint(kNone) == kNone || value.as_double() != std::floor(value.as_double()))
+        return base::fail(ErrorCode::kUsage, "`" + field + "` must be a whole number from 0, not " + value.dump());
+    }
     if (std::ranges::find(kNumbersOfInt, field) == kNumbersOfInt.end() || !value.is_number()) continue;
     if (const std::int64_t number = value.as_int(); number < 0 || number > std::numeric_limits<int>::max())
       return base::fail(ErrorCode::kUsage, "`" + field + "` must be from 0 to " +

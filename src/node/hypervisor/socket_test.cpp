@@ -170,7 +170,9 @@ TEST(Hypervisor, refuses_fields_that_are_too_long_in_no_time) {
            R"({"op":"kill","tenant":")" + name + "\"}", R"({"op":"run","name":")" + name + "\"}",
            "{\"op\":\"" + name + "\"}", R"({"op":"run","gpu":")" + name + "\"}",
            R"({"op":"run","vram":")" + name + "\"}", R"({"op":"started","id":"a","pid":4294967297})",
-           R"({"op":"kill","tenant":"a","signal":4294967305})"}) {
+           R"({"op":"kill","tenant":"a","signal":4294967305})", R"({"op":"run","vram":"1Gi","gpus":1e300})",
+           R"({"op":"run","vram":"1Gi","gpus":1.5})", R"({"op":"run","vram":"1Gi","wait_ms":-1})",
+           R"({"op":"top","interval_ms":-5})"}) {
     system::LineConnection connection(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
     ASSERT_TRUE(connection.send(line, 1000));
     const auto reply = base::Json::parse(connection.receive(5000).value()).value();
