@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "guest/limiter/core/fault.h"
+#include "guest/limiter/core/ledger_lock.h"
 #include "guest/limiter/core/log.h"
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/core/process.h"
@@ -18,10 +19,7 @@ using contract::kMaxDevices;
 using contract::kMaxProcesses;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr int kSpins = 200;
-constexpr std::uint64_t kCheckPeriodNs = 5'000'000;  // how long to wait before asking whether the holder lives
 constexpr std::uint64_t kTurnPauseNs = 2'000'000;
-constexpr std::uint64_t kPatienceNs = 2'000'000'000;  // a live holder (stopped, or forged) loses the lock after this
 
 std::uint64_t add_saturating(std::uint64_t left, std::uint64_t right) {
   std::uint64_t result;
@@ -49,60 +47,6 @@ void name_slot(ClaimPage& page, std::uint32_t slot, std::uint32_t pid, std::uint
 }
 
 }  // namespace
-
-LedgerLock::LedgerLock(const Ledger& ledger, std::uint32_t device)
-    : word_(ledger.page_->devices[device].lock), me_(ledger.slot_ + 1) {
-  std::uint32_t expected = 0;
-  if (!word_.compare_exchange_strong(expected, me_, std::memory_order_acquire, kRelaxed)) wait(ledger, device);
-  fault(FaultPoint::lock_held);
-}
-
-LedgerLock::~LedgerLock() {
-  std::uint32_t word = me_;
-  if (word_.compare_exchange_strong(word, 0, std::memory_order_release, kRelaxed)) return;
-  // Someone waits, or the lock was taken away: only the first is ours to wake.
-  if (word == (me_ | kLockWaiters) && word_.compare_exchange_strong(word, 0, std::memory_order_release, kRelaxed))
-    os::futex_wake(&word_, 1, true);
-}
-
-void LedgerLock::wait(const Ledger& ledger, std::uint32_t device) {
-  for (int spin = 0; spin < kSpins; ++spin) {
-    std::uint32_t expected = 0;
-    if (word_.load(kRelaxed) == 0 && word_.compare_exchange_weak(expected, me_, std::memory_order_acquire, kRelaxed))
-      return;
-    os::relax();
-  }
-  std::uint32_t seen = 0;
-  std::uint64_t seen_since = 0;
-  for (;;) {
-    std::uint32_t word = word_.load(kRelaxed);
-    if (word == 0) {
-      // Others may still sleep: take it with the mark, so that the release wakes the next.
-      if (word_.compare_exchange_weak(word, me_ | kLockWaiters, std::memory_order_acquire, kRelaxed)) return;
-      continue;
-    }
-    if ((word & kLockWaiters) == 0) {
-      if (!word_.compare_exchange_weak(word, word | kLockWaiters, kRelaxed, kRelaxed)) continue;
-      word |= kLockWaiters;
-    }
-    os::futex_wait(&word_, word, kCheckPeriodNs, true);
-    const std::uint64_t now = os::monotonic_ns();
-    if (word_.load(kRelaxed) != word) {
-      seen = 0;
-      continue;
-    }
-    if (seen != word) {
-      seen = word;
-      seen_since = now;
-    }
-    if (!ledger.holder_is_dead(word & ~kLockWaiters) && now - seen_since < kPatienceNs) continue;
-    if (!word_.compare_exchange_strong(word, me_ | kLockWaiters, std::memory_order_acquire, kRelaxed)) continue;
-    ClaimDevice& total = ledger.page_->devices[device];
-    total.repairs.fetch_add(1, kRelaxed);
-    total.used_bytes.store(ledger.sum(device), kRelaxed);
-    return;
-  }
-}
 
 bool Ledger::holder_is_dead(std::uint32_t holder) const {
   if (holder == contract::kSweeperHolder || holder == contract::kHypervisorHolder) return false;  // patience decides

@@ -128,20 +128,6 @@ class Ledger {
   std::atomic<bool> list_in_vain_{false};
 };
 
-// Holds one device's totals for a scope.
-class LedgerLock {
- public:
-  LedgerLock(const Ledger& ledger, std::uint32_t device);
-  ~LedgerLock();
-  LedgerLock(const LedgerLock&) = delete;
-  LedgerLock& operator=(const LedgerLock&) = delete;
-
- private:
-  void wait(const Ledger& ledger, std::uint32_t device);
-  std::atomic<std::uint32_t>& word_;
-  std::uint32_t me_;
-};
-
 // Takes a free slot of the page for this process and makes it live; kMaxProcesses when all are taken.
 std::uint32_t take_slot(contract::ClaimPage& page, std::uint32_t pid, std::uint64_t start_ticks,
                         std::uint64_t pid_namespace);
