@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/cuda/driver.h"
+#include "sim/cuda/physical_account.h"
 #include "sim/cuda/pool.h"
 #include "sim/device/memory.h"
 
@@ -13,8 +14,10 @@ Device::Device(CUdevice number, const device::EngineInfo& engine_info, const dev
     : ordinal(number), engine(engine_info), card(device_info) {}
 
 CUresult Device::charge(std::uint64_t bytes) {
-  return device::reserve_memory(Driver::get().machine(), engine.memory_domain, bytes) ? CUDA_SUCCESS
-                                                                                      : CUDA_ERROR_OUT_OF_MEMORY;
+  auto& machine = Driver::get().machine();
+  if (device::reserve_memory(machine, engine.memory_domain, bytes)) return CUDA_SUCCESS;
+  return collect_payments() && device::reserve_memory(machine, engine.memory_domain, bytes) ? CUDA_SUCCESS
+                                                                                            : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void Device::uncharge(std::uint64_t bytes) {

@@ -7,6 +7,7 @@
 #include "sim/cuda/foreign_memory.h"
 #include "sim/cuda/graph_memory.h"
 #include "sim/cuda/memory.h"
+#include "sim/cuda/physical_account.h"
 #include "sim/cuda/pool.h"
 #include "sim/device/memory.h"
 
@@ -71,6 +72,7 @@ CUresult register_host(void* address, std::size_t bytes, unsigned flags) {
 TF_API(cuMemGetInfo_v2, (std::size_t* free, std::size_t* total)) {
   Context* context = nullptr;
   TF_TRY(enter("cuMemGetInfo", {}, context));
+  (void)collect_payments();
   const auto info = device::memory_info(Driver::get().machine(), context->device().engine.memory_domain);
   if (free != nullptr) *free = info.capacity_bytes - std::min(info.used_bytes, info.capacity_bytes);
   if (total != nullptr) *total = info.capacity_bytes;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/cuda/test_context.h"
+#include "sim/device/memory.h"
 #include "sim/device/mig.h"
 #include "sim/device/test_machine.h"
 
@@ -264,6 +265,44 @@ void asks_for_what_is_missing() {
   }
 }
 
+// Holds memory that came by the descriptor ROLE_FD, until the file ROLE_STOP is there.
+void has_memory_of_another() {
+  CUcontext context = nullptr;
+  CUmemGenericAllocationHandle memory = 0;
+  const std::intptr_t fd = std::atoi(::getenv("ROLE_FD"));
+  ASSERT_OK(cuInit(0));
+  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
+  ASSERT_OK(
+      cuMemImportFromShareableHandle(&memory, reinterpret_cast<void*>(fd), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  ::close(static_cast<int>(fd));
+  say_reached();
+  while (!std::filesystem::exists(::getenv("ROLE_STOP"))) ::usleep(1000);
+}
+
+// Gives memory to a child of its own, keeps none of it, and stays.
+void hands_memory_on() {
+  CUcontext context = nullptr;
+  CUmemGenericAllocationHandle memory = 0;
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  int fd = -1;
+  ASSERT_OK(cuInit(0));
+  ASSERT_OK(cuCtxCreate_v2(&context, 0, 0));
+  ASSERT_OK(cuMemCreate(&memory, kMuch, &properties, 0));
+  ASSERT_OK(cuMemExportToShareableHandle(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  ASSERT_OK(cuMemRelease(memory));
+  if (::fork() == 0) {
+    ::setenv(kRole, "has_memory_of_another", 1);
+    ::setenv("ROLE_FD", std::to_string(fd).c_str(), 1);
+    ::execl("/proc/self/exe", "role", nullptr);
+    ::_exit(127);
+  }
+  ::close(fd);
+  for (;;) ::pause();
+}
+
 // Plays the role that this process was started for, instead of any test.
 class RolePlayer : public ::testing::Environment {
  public:
@@ -273,6 +312,7 @@ class RolePlayer : public ::testing::Environment {
     const std::map<std::string_view, void (*)()> roles{
         {"spins_for_ever", spins_for_ever},     {"leaves_a_kernel_spinning", leaves_a_kernel_spinning},
         {"works_and_goes", works_and_goes},     {"asks_for_what_is_missing", asks_for_what_is_missing},
+        {"hands_memory_on", hands_memory_on},   {"has_memory_of_another", has_memory_of_another},
         {"works_in_steps", works_in_steps},     {"checkpoints_another", checkpoints_another},
         {"uses_an_instance", uses_an_instance}, {"needs_three_tenths_of_a_second", needs_three_tenths_of_a_second}};
     roles.at(role)();
@@ -337,6 +377,37 @@ TEST(Processes, can_be_checkpointed_by_another_and_go_on_where_they_were) {
     const std::ofstream told(stop);
   }
   EXPECT_EQ(worker.join(), 0);
+}
+
+TEST(Processes, pay_for_memory_of_one_that_has_died) {
+  const device::TestDirectory machine;
+  const std::string stop = machine.path() + "/stop";
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "tiny"}, {"ROLE_STOP", stop}};
+  auto shared = machine.attach("tiny");
+  ASSERT_TRUE(shared);
+  const std::uint64_t overhead = (*shared)->device(0).profile.context_overhead_bytes;
+  Role maker("hands_memory_on", where);
+  ASSERT_TRUE(maker.reached());  // its child has it
+  // What the maker pays for, and everybody else.
+  const auto paid = [&] {
+    std::pair<std::uint64_t, std::uint64_t> sums{};
+    for (const auto& line : device::memory_by_process(**shared, 0))
+      (line.pid == static_cast<std::uint32_t>(maker.pid()) ? sums.first : sums.second) += line.used_bytes;
+    return sums;
+  };
+  const auto becomes = [&](std::uint64_t makers, std::uint64_t others) {
+    const std::pair wanted{makers, others};
+    for (const std::uint64_t until = device::now_ns() + 20'000'000'000; paid() != wanted && device::now_ns() < until;)
+      ::usleep(1000);
+    return paid() == wanted;
+  };
+  EXPECT_EQ(paid(), (std::pair{overhead + kMuch, overhead}));
+  maker.kill();
+  EXPECT_TRUE(becomes(0, overhead + kMuch));
+  {
+    const std::ofstream told(stop);
+  }
+  EXPECT_TRUE(becomes(0, 0));
 }
 
 TEST(Processes, on_two_instances_of_a_card_have_their_own_memory_multiprocessors_and_time) {

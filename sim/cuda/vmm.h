@@ -1,7 +1,9 @@
 #pragma once
 // Virtual memory management: physical allocations apart from addresses. A physical allocation is charged to the device
-// it was created on and lives until its last handle is released and its last mapping is gone; one that came from
-// another process is charged there. Each mapping knows which devices may use it. Thread-safe.
+// it was created on and lives until its last handle is released, its last mapping is gone and the last descriptor it
+// was exported as is closed, in all processes (physical_account.h). Each mapping knows which devices may use it.
+// Thread-safe.
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,6 +13,7 @@
 #include "sim/cuda/device.h"
 #include "sim/cuda/handle.h"
 #include "sim/cuda/multicast.h"
+#include "sim/cuda/physical_account.h"
 #include "sim/device/arena.h"
 
 namespace tensor_fusion::sim::cuda {
@@ -19,18 +22,20 @@ inline constexpr std::uint64_t kTrailerBytes = 4096;  // behind the bytes of a p
 
 struct PhysicalMemory {
   static constexpr HandleKind kHandleKind = HandleKind::physical;
-  PhysicalMemory(device::Physical backing, const CUmemAllocationProp& wanted, std::uint64_t size, Device* charged)
-      : memory(std::move(backing)), properties(wanted), bytes(size), charged_to(charged) {}
+  PhysicalMemory(device::Physical backing, const CUmemAllocationProp& wanted, std::uint64_t size)
+      : memory(std::move(backing)), properties(wanted), bytes(size) {}
   ~PhysicalMemory() {
-    if (charged_to != nullptr) charged_to->uncharge(bytes);
+    if (paid_here) end_payment(*this);
   }
   PhysicalMemory(const PhysicalMemory&) = delete;
   PhysicalMemory& operator=(const PhysicalMemory&) = delete;
 
-  const device::Physical memory;
+  device::Physical memory;
   const CUmemAllocationProp properties;
   const std::uint64_t bytes;
-  Device* const charged_to;             // null: host memory, or another process pays
+  std::uint32_t domain = 0;             // whose account it is on
+  std::atomic<bool> paid_here = false;  // not: host memory, or another process pays
+  std::atomic<bool> travelled = false;  // others may hold it
   std::shared_ptr<MulticastTeam> team;  // set: a multicast object, without memory of its own
   std::uint64_t handle_value = 0;
   unsigned handles = 1;  // how often the program holds it, under vmm's lock

@@ -1,4 +1,5 @@
 // Entry points of virtual memory management.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,7 +73,7 @@ CUmemGenericAllocationHandle add_physical(const std::shared_ptr<PhysicalMemory>&
 std::shared_ptr<PhysicalMemory> of_team(device::Physical backing, std::shared_ptr<MulticastTeam> team) {
   CUmemAllocationProp properties{};
   properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(team->properties().handleTypes);
-  auto object = std::make_shared<PhysicalMemory>(std::move(backing), properties, team->properties().size, nullptr);
+  auto object = std::make_shared<PhysicalMemory>(std::move(backing), properties, team->properties().size);
   object->team = std::move(team);
   return object;
 }
@@ -86,7 +87,10 @@ std::shared_ptr<PhysicalMemory> import_physical(int fd) {
   if (::pread(backing->fd(), &properties, sizeof properties, static_cast<off_t>(bytes)) != sizeof properties ||
       properties.type != CU_MEM_ALLOCATION_TYPE_PINNED || !aligned(bytes))
     return nullptr;
-  return std::make_shared<PhysicalMemory>(std::move(*backing), properties, bytes, nullptr);
+  auto memory = std::make_shared<PhysicalMemory>(std::move(*backing), properties, bytes);
+  memory->travelled = true;
+  keep_paid(memory);
+  return memory;
 }
 
 TF_API(cuMemGetAllocationGranularity,
@@ -139,7 +143,13 @@ TF_API(cuMemCreate, (CUmemGenericAllocationHandle * out, std::size_t bytes, cons
     if (device != nullptr) device->uncharge(bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *out = add_physical(std::make_shared<PhysicalMemory>(std::move(*backing), *properties, bytes, device));
+  const auto memory = std::make_shared<PhysicalMemory>(std::move(*backing), *properties, bytes);
+  if (device != nullptr) {
+    memory->domain = device->engine.memory_domain;
+    memory->paid_here = true;
+    if (!name_payer(*memory)) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *out = add_physical(memory);
   return CUDA_SUCCESS;
 }
 
@@ -261,7 +271,8 @@ TF_API(cuMemExportToShareableHandle,
   if (out == nullptr || flags != 0 || !memory) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || (memory->properties.requestedHandleTypes & type) == 0)
     return CUDA_ERROR_NOT_SUPPORTED;
-  const int copy = ::dup(memory->memory.fd());
+  memory->travelled = true;  // before anybody has it
+  const int copy = memory->team ? ::dup(memory->memory.fd()) : export_descriptor(memory->memory);
   if (copy < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(out) = copy;
   return CUDA_SUCCESS;
@@ -271,7 +282,7 @@ TF_API(cuMemImportFromShareableHandle,
        (CUmemGenericAllocationHandle * out, void* os_handle, CUmemAllocationHandleType type)) {
   TF_TRY(enter("cuMemImportFromShareableHandle"));
   if (out == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
-  const int fd = ::dup(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
+  const int fd = ::fcntl(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
   const auto memory = import_physical(fd);
   if (!memory) return CUDA_ERROR_INVALID_VALUE;

@@ -62,6 +62,19 @@ std::expected<void, Error> reserve_memory(Machine& machine, std::uint32_t domain
   return {};
 }
 
+void take_over_memory(Machine& machine, std::uint32_t domain, std::uint64_t bytes) {
+  State& state = machine.state();
+  DomainRecord& record = state.domains[domain];
+  auto& mine = state.processes[machine.process_slot()].used[domain];
+  DomainLock lock(state, domain);
+  mine.store(mine.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  kill_point();
+  const std::uint64_t used = record.used.load(std::memory_order_relaxed) + bytes;
+  record.used.store(used, std::memory_order_relaxed);
+  kill_point();
+  if (used > record.peak.load(std::memory_order_relaxed)) record.peak.store(used, std::memory_order_relaxed);
+}
+
 std::expected<void, Error> release_memory(Machine& machine, std::uint32_t domain, std::uint64_t bytes) {
   State& state = machine.state();
   DomainRecord& record = state.domains[domain];

@@ -20,6 +20,8 @@ struct MemoryInfo {
 
 // Takes bytes for this process, or out_of_memory with nothing taken.
 [[nodiscard]] std::expected<void, Error> reserve_memory(Machine& machine, std::uint32_t domain, std::uint64_t bytes);
+// Takes what is there already, whatever the capacity: its payer has gone, and it has not.
+void take_over_memory(Machine& machine, std::uint32_t domain, std::uint64_t bytes);
 // Gives back; more than this process holds is refused with invalid.
 std::expected<void, Error> release_memory(Machine& machine, std::uint32_t domain, std::uint64_t bytes);
 [[nodiscard]] MemoryInfo memory_info(Machine& machine, std::uint32_t domain);

@@ -1,0 +1,213 @@
+#include "sim/cuda/physical_account.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sim/cuda/driver.h"
+#include "sim/cuda/vmm.h"
+#include "sim/device/memory.h"
+#include "sim/device/process_state.h"
+
+namespace tensor_fusion::sim::cuda {
+namespace {
+
+constexpr std::uint64_t kPayerAt = kTrailerBytes / 2;  // in what lies behind the bytes
+constexpr std::chrono::milliseconds kLook{5}, kForeignLook{20};
+constexpr int kRest = 20;  // times as long as looking takes
+
+// As it lies in the file, for all who hold it.
+struct Payer {
+  std::atomic<std::uint64_t> who;  // slot in the machine and pid
+  std::uint64_t domain;            // one more than its number; 0: memory of the host, which nobody pays for
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+std::uint64_t this_process() {
+  return std::uint64_t{Driver::get().machine().process_slot()} << 32 | static_cast<std::uint32_t>(::getpid());
+}
+
+bool alive(std::uint64_t who) {
+  const auto places = device::places_of(Driver::get().machine(), static_cast<std::uint32_t>(who));
+  return std::ranges::find(places, static_cast<std::uint32_t>(who >> 32)) != places.end();
+}
+
+// The payer's line of one file, for as long as somebody looks at it: a mapping that stays would count as a holder.
+class PayerLine {
+ public:
+  explicit PayerLine(const PhysicalMemory& memory) {
+    void* page = ::mmap(nullptr, kTrailerBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.memory.fd(),
+                        static_cast<off_t>(memory.bytes));
+    if (page != MAP_FAILED) page_ = page;
+  }
+  ~PayerLine() {
+    if (page_ != nullptr) ::munmap(page_, kTrailerBytes);
+  }
+  PayerLine(const PayerLine&) = delete;
+  PayerLine& operator=(const PayerLine&) = delete;
+  [[nodiscard]] Payer* get() const {
+    return page_ != nullptr ? reinterpret_cast<Payer*>(static_cast<std::byte*>(page_) + kPayerAt) : nullptr;
+  }
+
+ private:
+  void* page_ = nullptr;
+};
+
+// Memory that others pay for, so far as is known.
+struct Foreign {
+  std::weak_ptr<PhysicalMemory> memory;
+  std::uint64_t payer;
+};
+
+// Memory that nobody here has any more and others may.
+struct Owed {
+  int file;  // an open file of the same bytes, without a lock of its own
+  std::uint32_t domain;
+  std::uint64_t bytes;
+};
+
+struct Book {
+  std::mutex mutex;
+  std::vector<Owed> owed;
+  std::vector<Foreign> foreign;
+  bool watched = false;
+};
+Book& book() {
+  static auto* one = new Book;
+  return *one;
+}
+
+bool is_held(int file) {
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0) return true;
+  ::flock(file, LOCK_UN);
+  return false;
+}
+
+// What is checkpointed has its account put by, and it is not to be changed then.
+bool put_by() {
+  const auto& machine = Driver::get().machine();
+  return device::held_state(machine, machine.process_slot()) != 0;
+}
+
+// Who else pays for it, alive or not; 0 when nobody need be watched: it is this process, from now on if need be.
+std::uint64_t other_payer(PhysicalMemory& memory) {
+  const PayerLine line(memory);
+  Payer* payer = line.get();
+  if (payer == nullptr || payer->domain == 0 || payer->domain > device::kMaxEngines) return 0;
+  std::uint64_t who = payer->who.load();
+  if (who == this_process()) return 0;
+  if (alive(who) || put_by()) return who;
+  if (!payer->who.compare_exchange_strong(who, this_process())) return who;  // another was quicker
+  memory.domain = static_cast<std::uint32_t>(payer->domain - 1);
+  device::take_over_memory(Driver::get().machine(), memory.domain, memory.bytes);
+  memory.paid_here = true;
+  return 0;
+}
+
+bool look(Book& all) {  // under its mutex
+  if (put_by()) return false;
+  const std::size_t before = all.owed.size();
+  std::erase_if(all.owed, [](const Owed& owed) {
+    if (is_held(owed.file)) return false;
+    if (!device::release_memory(Driver::get().machine(), owed.domain, owed.bytes)) return false;
+    ::close(owed.file);
+    return true;
+  });
+  return all.owed.size() != before;
+}
+
+void watch(Book& all) {  // under its mutex
+  if (all.watched) return;
+  all.watched = true;
+  std::thread([&all] {
+    ::prctl(PR_SET_NAME, "cuda-exports");
+    std::chrono::nanoseconds rest = kLook;
+    for (bool more = true; more;) {
+      std::this_thread::sleep_for(rest);
+      std::vector<std::shared_ptr<PhysicalMemory>> seen;  // dropped with the book let go: this may be the last user
+      const std::lock_guard lock(all.mutex);
+      const auto begin = std::chrono::steady_clock::now();
+      (void)look(all);
+      std::map<std::uint64_t, bool> lives;
+      std::erase_if(all.foreign, [&](Foreign& foreign) {
+        if (foreign.memory.expired()) return true;
+        const auto [known, is_new] = lives.try_emplace(foreign.payer);
+        if (is_new) known->second = alive(foreign.payer);
+        if (known->second) return false;
+        const auto memory = seen.emplace_back(foreign.memory.lock());
+        return memory == nullptr || (foreign.payer = other_payer(*memory)) == 0;
+      });
+      rest = (std::chrono::steady_clock::now() - begin) * kRest + (all.owed.empty() ? kForeignLook : kLook);
+      more = !all.owed.empty() || !all.foreign.empty();
+      all.watched = more;
+    }
+  }).detach();
+}
+
+// The same bytes by an open file of its own, which has no lock yet.
+int reopen(int file, int flags) { return ::open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDWR | flags); }
+
+}  // namespace
+
+int export_descriptor(const device::Physical& memory) {
+  const int file = reopen(memory.fd(), 0);
+  if (file >= 0 && ::flock(file, LOCK_SH) != 0) {
+    ::close(file);
+    return -1;
+  }
+  return file;
+}
+
+bool name_payer(const PhysicalMemory& memory) {
+  const PayerLine line(memory);
+  if (line.get() == nullptr) return false;
+  line.get()->who.store(this_process());
+  line.get()->domain = std::uint64_t{memory.domain} + 1;
+  return true;
+}
+
+void keep_paid(const std::shared_ptr<PhysicalMemory>& memory) {
+  (void)::flock(memory->memory.fd(), LOCK_SH);  // a descriptor that was opened anew holds it like any other
+  const std::uint64_t payer = other_payer(*memory);
+  if (payer == 0) return;
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  all.foreign.push_back({memory, payer});
+  watch(all);
+}
+
+void end_payment(PhysicalMemory& memory) {
+  const int file = memory.travelled ? reopen(memory.memory.fd(), O_CLOEXEC) : -1;
+  {
+    const device::Physical gone = std::move(memory.memory);
+  }  // it may be the descriptor that others hold
+  if (file < 0) {
+    (void)device::release_memory(Driver::get().machine(), memory.domain, memory.bytes);
+    return;
+  }
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  all.owed.push_back({file, memory.domain, memory.bytes});
+  (void)look(all);
+  if (!all.owed.empty()) watch(all);
+}
+
+bool collect_payments() {
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  return !all.owed.empty() && look(all);
+}
+
+}  // namespace tensor_fusion::sim::cuda

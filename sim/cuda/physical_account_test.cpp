@@ -1,0 +1,156 @@
+// Who pays for physical memory while others may still have it, seen as what the card has free.
+#include "sim/cuda/physical_account.h"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "sim/cuda/driver.h"
+#include "sim/cuda/test_context.h"
+#include "sim/device/machine.h"
+#include "sim/device/memory.h"
+
+namespace tensor_fusion::sim::cuda {
+namespace {
+
+constexpr std::size_t kUnit = std::size_t{2} << 20;
+
+class PhysicalAccount : public Cuda {
+ protected:
+  static CUmemGenericAllocationHandle created(std::size_t bytes = kUnit) {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemGenericAllocationHandle memory = 0;
+    EXPECT_OK(cuMemCreate(&memory, bytes, &properties, 0));
+    return memory;
+  }
+  static int exported(CUmemGenericAllocationHandle memory) {
+    int fd = -1;
+    EXPECT_OK(cuMemExportToShareableHandle(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    return fd;
+  }
+  static CUmemGenericAllocationHandle imported(int fd) {
+    CUmemGenericAllocationHandle memory = 0;
+    EXPECT_OK(cuMemImportFromShareableHandle(&memory, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    return memory;
+  }
+};
+
+}  // namespace
+
+TEST_F(PhysicalAccount, memory_stays_charged_while_a_descriptor_of_it_is_open) {
+  const std::size_t before = free_bytes();
+  const auto memory = created();
+  const int first = exported(memory), second = exported(memory);
+  EXPECT_OK(cuMemRelease(memory));
+  EXPECT_EQ(free_bytes(), before - kUnit);
+  ::close(first);
+  EXPECT_EQ(free_bytes(), before - kUnit);
+  const int copy = ::dup(second);
+  ::close(second);
+  EXPECT_EQ(free_bytes(), before - kUnit);
+  ::close(copy);
+  EXPECT_EQ(free_bytes(), before);
+}
+
+TEST_F(PhysicalAccount, memory_is_given_back_at_the_release_when_its_descriptors_are_closed) {
+  const std::size_t before = free_bytes();
+  const auto memory = created();
+  ::close(exported(memory));
+  EXPECT_EQ(free_bytes(), before - kUnit);
+  EXPECT_OK(cuMemRelease(memory));
+  EXPECT_EQ(free_bytes(), before);
+}
+
+TEST_F(PhysicalAccount, what_others_hold_is_no_room_and_what_they_let_go_is) {
+  const std::size_t most = free_bytes() / kUnit * kUnit;
+  const auto memory = created(most);
+  const int fd = exported(memory);
+  EXPECT_OK(cuMemRelease(memory));
+  CUdeviceptr pointer = 0;
+  EXPECT_EQ(cuMemAlloc_v2(&pointer, most), CUDA_ERROR_OUT_OF_MEMORY);
+  ::close(fd);
+  EXPECT_OK(cuMemAlloc_v2(&pointer, most));
+  EXPECT_OK(cuMemFree_v2(pointer));
+}
+
+TEST_F(PhysicalAccount, the_machine_learns_of_a_closed_descriptor_from_nobody) {
+  const auto used = [] { return device::memory_info(Driver::get().machine(), 0).used_bytes; };
+  const std::uint64_t before = used();
+  const auto memory = created();
+  const int fd = exported(memory);
+  EXPECT_OK(cuMemRelease(memory));
+  EXPECT_EQ(used(), before + kUnit);
+  ::close(fd);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (used() != before && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_EQ(used(), before);
+}
+
+TEST_F(PhysicalAccount, an_import_holds_memory_like_its_descriptor) {
+  const std::size_t before = free_bytes();
+  const auto memory = created();
+  const int fd = exported(memory);
+  const auto again = imported(fd);
+  ::close(fd);
+  EXPECT_OK(cuMemRelease(memory));
+  EXPECT_EQ(free_bytes(), before - kUnit);
+  CUdeviceptr at = 0;
+  ASSERT_OK(cuMemAddressReserve(&at, kUnit, 0, 0, 0));
+  ASSERT_OK(cuMemMap(at, kUnit, 0, again, 0));
+  EXPECT_OK(cuMemRelease(again));
+  EXPECT_EQ(free_bytes(), before - kUnit);  // the mapping holds it
+  EXPECT_OK(cuMemUnmap(at, kUnit));
+  EXPECT_EQ(free_bytes(), before);
+  EXPECT_OK(cuMemAddressFree(at, kUnit));
+}
+
+TEST_F(PhysicalAccount, a_descriptor_in_another_process_or_on_its_way_there_counts) {
+  const std::size_t before = free_bytes();
+  const auto memory = created();
+  const int fd = exported(memory);
+  EXPECT_OK(cuMemRelease(memory));
+  int line[2];
+  ASSERT_EQ(::pipe(line), 0);
+  const pid_t child = ::fork();  // inherits it, and ends when told
+  if (child == 0) {
+    char byte;
+    ::close(line[1]);
+    ::_exit(::read(line[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  char byte = 0, space[CMSG_SPACE(sizeof fd)] = {};
+  iovec piece{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  cmsghdr* carried = CMSG_FIRSTHDR(&message);
+  carried->cmsg_level = SOL_SOCKET;
+  carried->cmsg_type = SCM_RIGHTS;
+  carried->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(carried), &fd, sizeof fd);
+  ASSERT_EQ(::sendmsg(ends[0], &message, 0), 1);
+  ::close(fd);
+  ::close(line[0]);
+  ::close(line[1]);
+  int status = -1;
+  EXPECT_EQ(free_bytes(), before - kUnit);
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(free_bytes(), before - kUnit);  // nobody has received it
+  ::close(ends[0]);
+  ::close(ends[1]);
+  EXPECT_EQ(free_bytes(), before);
+}
+
+}  // namespace tensor_fusion::sim::cuda
