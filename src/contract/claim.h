@@ -43,7 +43,8 @@ struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> open_since_ns;    // no marker still to come starts before this; 0 = none is to come
   std::atomic<std::uint64_t> guessed_bytes;    // of ledger_bytes: for contexts whose cost is yet to be seen
   std::atomic<std::uint64_t> unmeasured;       // launches let through while a stream of the process was in capture
-  std::byte reserved[120];
+  std::atomic<std::uint64_t> turn_asked_ns;    // when it last asked for ClaimDevice::long_turn in vain; 0: it does not
+  std::byte reserved[112];
   Marker markers[kMarkers];
 };
 static_assert(sizeof(ClaimProcessDevice) == 1024 && offsetof(ClaimProcessDevice, guessed_bytes) == 112 &&
@@ -52,9 +53,10 @@ static_assert(sizeof(ClaimProcessDevice) == 1024 && offsetof(ClaimProcessDevice,
 // What a slot says of its process on one device begins again at nothing: it is taken, or what stood there was written
 // over. Word by word, since others may look at any instant; what is 0 is not touched, since most of it never was.
 inline void begin_counting(ClaimProcessDevice& device) {
-  for (auto* word : {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches,
-                     &device.held_launches, &device.held_ns, &device.wanted_since_ns, &device.progress_ns,
-                     &device.marker_count, &device.guessed_bytes, &device.open_since_ns, &device.unmeasured})
+  for (auto* word :
+       {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
+        &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count, &device.guessed_bytes,
+        &device.open_since_ns, &device.unmeasured, &device.turn_asked_ns})
     if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);
   for (auto* word : {&device.blocked, &device.contexts, &device.streams})
     if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);
@@ -110,11 +112,24 @@ struct alignas(64) ClaimDevice {
   std::atomic<std::uint32_t> repairs;     // times the lock was taken over from a dead holder
   std::atomic<std::uint64_t> used_bytes;  // the tenant's total: equals the sum over live slots whenever lock is free
   std::atomic<std::uint64_t> peak_bytes;
-  std::atomic<std::uint64_t> refused;  // allocations refused at the limit
-  std::atomic<std::uint64_t> changes;  // of the total: equal before and after a reading, nothing happened meanwhile
-  std::byte reserved[24];
+  std::atomic<std::uint64_t> refused;    // allocations refused at the limit
+  std::atomic<std::uint64_t> changes;    // of the total: equal before and after a reading, nothing happened meanwhile
+  std::atomic<std::uint64_t> long_turn;  // which process may launch what runs for long; below
+  std::byte reserved[16];
 };
 static_assert(sizeof(ClaimDevice) == 64);
+
+// ClaimDevice::long_turn: until when (monotonic; in steps of 1024 ns), and slot + 1 of the process that has the turn or
+// had it last; 0 = nobody yet.
+inline constexpr std::uint64_t kLongTurnOwner = 1023;
+constexpr std::uint64_t long_turn(std::uint64_t until_ns, std::uint32_t owner) {
+  return (until_ns & ~kLongTurnOwner) | owner;
+}
+constexpr std::uint64_t long_turn_until_ns(std::uint64_t word) { return word & ~kLongTurnOwner; }
+constexpr std::uint32_t long_turn_owner(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word & kLongTurnOwner);
+}
+static_assert(kMaxProcesses <= kLongTurnOwner);
 
 struct alignas(4096) ClaimPage {
   std::uint64_t magic;

@@ -1,8 +1,10 @@
 """Programs that ask for more of everything than there is: refused, and nobody else notices."""
+import sys
+
 import pytest
 
-from conftest import BUILD, MIB, until
-from slices import most_held, slices
+from conftest import BUILD, MIB, TENANT, until
+from slices import account, most_held, slices
 
 SLOTS = 512  # processes of one slice on its GPUs
 
@@ -38,3 +40,26 @@ def test_a_thousand_processes_at_once_are_refused_beyond_the_slots_and_harm_nobo
     assert again.end() == 0
     neighbour.said()
     assert neighbour.end() == 0
+
+
+def test_a_slice_of_many_processes_with_long_kernels_has_no_more_of_the_card_than_its_part(machine):
+    """Each has a context of its own, and the card gives every context that has work as much time as any other: were all
+    eight to launch at once, they would have 89 % of it for as long as their kernels run. A busy host makes it less."""
+    machine.hypervisor()
+    each = f"{sys.executable} {TENANT} occupy:500000000 spin:40"
+    many = machine.start(*machine.program("run", "--gpu", "0", "--vram", "8Gi", "--compute", "10%", "--name", "many", "--",
+                                          "/bin/sh", "-c", f"for n in 1 2 3 4 5 6 7 8; do {each} & done; wait"))
+    until("all are there", lambda: [len(s["processes"]) for s in slices(machine)] == [8])
+    for _ in range(16):
+        assert many.said()["result"] == "CUDA_SUCCESS"
+    other = machine.tenant(["occupy:1000000", "busy"], "--gpu", "0", "--vram", "1Gi", "--compute", "60%", "--name", "other")
+    for _ in ("start", "occupy", "busy"):
+        assert other.said()["result"] == "CUDA_SUCCESS"
+    before = account(machine)[0]
+    until("six seconds of the card's time", lambda: account(machine)[0]["clock_ns"] > before["clock_ns"] + 6_000_000_000)
+    after = account(machine)[0]
+    had = {p["pid"]: p["service_ns"] for p in before["processes"]}
+    used = {p["pid"]: p["service_ns"] - had.get(p["pid"], 0) for p in after["processes"]}
+    passed = after["clock_ns"] - before["clock_ns"]
+    own = max(used.values())
+    assert sum(used.values()) - own < 0.35 * passed, f"{used} of {passed}"

@@ -9,7 +9,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kCountEveryNs = 50'000'000;
 
 // Processes of the tenant with a context on this device.
-std::uint32_t sharers(const Device& device) {
+std::uint32_t count_sharers(const Device& device) {
   const contract::ClaimPage* claim = g_shared.slice.claim;
   if (claim == nullptr) return 1;
   std::uint32_t high = claim->process_high.load(kRelaxed);
@@ -26,6 +26,14 @@ std::uint32_t sharers(const Device& device) {
 
 }  // namespace
 
+std::uint32_t Bucket::sharers(const Device& device, std::uint64_t now) {
+  if (counted_ns_ == 0 || now > counted_ns_ + kCountEveryNs) {
+    sharers_ = count_sharers(device);
+    counted_ns_ = now;
+  }
+  return sharers_;
+}
+
 std::uint64_t Bucket::wait_ns(const Device& device, std::uint64_t now) {
   if (!active_) {
     active_ = true;
@@ -33,13 +41,9 @@ std::uint64_t Bucket::wait_ns(const Device& device, std::uint64_t now) {
     filled_ns_ = now;
     counted_ns_ = 0;
   }
-  if (counted_ns_ == 0 || now > counted_ns_ + kCountEveryNs) {
-    sharers_ = sharers(device);
-    counted_ns_ = now;
-  }
   const std::uint64_t share = device.grant->fallback_share.load(kRelaxed);
   if (share >= contract::kWholeShare) return 0;
-  const std::uint64_t part = share / sharers_ == 0 ? 1 : share / sharers_;
+  const std::uint64_t part = share / sharers(device, now) == 0 ? 1 : share / sharers(device, now);
   const std::uint64_t passed = now - filled_ns_;
   if (passed >= 100'000) {
     credit_ns_ +=

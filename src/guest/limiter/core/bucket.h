@@ -16,6 +16,7 @@ class Bucket {
   static constexpr std::int64_t kDebtNs = 2'000'000'000;         // no debt is carried further than this
 
   std::uint64_t wait_ns(const Device& device, std::uint64_t now);  // 0 = pass
+  std::uint32_t sharers(const Device& device, std::uint64_t now);  // processes of the slice that use the device, from 1
   void charge(std::uint64_t device_ns) { credit_ns_ -= active_ ? static_cast<std::int64_t>(device_ns) : 0; }
   // A stretch is over that was charged `estimated_ns` and took more: `late_ns` are its own, `slow_ns` may be the turns
   // of others, as far as its own work explains so many.

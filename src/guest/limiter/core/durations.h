@@ -29,6 +29,10 @@ struct Duration {
   bool known() const { return samples.load(std::memory_order_relaxed) != 0; }
   // One measurement. Interruptions only ever make work look longer, so a shorter one counts more than a longer one.
   void learn(std::uint64_t measured_ns, Measured how, std::uint64_t now_ns);
+  void forget() {
+    launched.store(0, std::memory_order_relaxed);
+    samples.store(0, std::memory_order_release);
+  }
 };
 
 inline constexpr std::uint32_t kFirstGuessNs = 100'000;  // of a kernel never seen

@@ -142,9 +142,9 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
 
   const std::uint64_t estimated = duration.estimated_ns.load(kRelaxed);
   // Measured by itself: the first launches, a sample now and then, and whatever is long anyway.
-  const bool alone =
-      record != nullptr && !quiet &&
-      (whole || !duration.settled() || estimated >= kMarkEveryNs || now > duration.next_sample_ns.load(kRelaxed));
+  const bool alone = record != nullptr && !quiet &&
+                     (whole || state.trust.low() || !duration.settled() || estimated >= kMarkEveryNs ||
+                      now > duration.next_sample_ns.load(kRelaxed));
   if (record != nullptr && !quiet) {
     if (record->unmarked_ns > 0 && (alone || record->unmarked_ns >= kMarkEveryNs)) state.timeline.mark(*record, now);
     Settled settled;
@@ -328,6 +328,8 @@ void forked() {
     state.device = nullptr;
     state.timeline.clear();
     state.bucket = Bucket{};
+    state.turn.forget();
+    state.trust = Trust{};
     state.pending_ns = state.progress_ns = state.last_end_ns = state.polled_ns = 0;
     state.alone = Alone{};
     state.gap_ns = state.unknown_ns = 0;

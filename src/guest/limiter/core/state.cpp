@@ -30,6 +30,8 @@ void State::absorb(const Device& of, const Settled& settled, std::uint64_t now) 
   pending_ns -= settled.estimated_ns < pending_ns ? settled.estimated_ns : pending_ns;
   if (settled.last_end_ns > last_end_ns) last_end_ns = settled.last_end_ns;
   bucket.settle(settled.estimated_ns, settled.late_ns, settled.slow_ns);
+  trust.kept(settled.kept);
+  if (settled.broken) trust.was_broken(now);
   if (settled.first_ns > unknown_ns)
     unknown_ns = settled.first_ns;
   else if (settled.first_ns != 0)
@@ -55,7 +57,21 @@ void State::over(std::uint64_t now) {
   if (progress_ns > now) progress_ns = now;
 }
 
+// The next process may begin what is long as this one's ends, or has run far longer than anybody could know.
+void State::keep_turn(const Device& of) {
+  const std::uint64_t now = os::monotonic_ns();
+  const std::uint64_t window = of.grant->window_ns.load(kRelaxed);
+  if (timeline.unknown() > 0 || timeline.overdue(now, kOverdueNs)) {
+    turn.keep(of, now + kTurnUnknownNs);
+  } else if (progress_ns > now + (window < kOverdueNs ? window : kOverdueNs) / 2) {
+    turn.keep(of, turn_lapses_ns(progress_ns, progress_ns - now));
+  } else {
+    turn.give_back(of);
+  }
+}
+
 void State::tell(const Device& of) {
+  if (turn.mine()) keep_turn(of);
   contract::ClaimProcessDevice& mine = *of.mine;
   const std::uint64_t launched = mine.launched_ns.load(kRelaxed);
   mine.completed_ns.store(launched > pending_ns ? launched - pending_ns : 0, kRelaxed);

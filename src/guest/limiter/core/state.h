@@ -8,8 +8,10 @@
 #include "guest/limiter/core/bucket.h"
 #include "guest/limiter/core/device.h"
 #include "guest/limiter/core/lease.h"
+#include "guest/limiter/core/long_turn.h"
 #include "guest/limiter/core/mutex.h"
 #include "guest/limiter/core/timeline.h"
+#include "guest/limiter/core/trust.h"
 
 namespace tensor_fusion::guest::limiter::gate {
 
@@ -23,6 +25,8 @@ struct State {
   const Device* device = nullptr;  // once something was launched there
   Timeline timeline;
   Bucket bucket;
+  LongTurn turn;
+  Trust trust;
   std::uint64_t pending_ns = 0;   // estimated, let through and not known to be over; leases count in full
   std::uint64_t progress_ns = 0;  // when that will be over
   std::uint64_t last_end_ns = 0;
@@ -38,7 +42,10 @@ struct State {
   void over(std::uint64_t now);
   void tell(const Device& of);
 
+  static constexpr std::uint64_t kOverdueNs = 2'000'000;  // work this late may take any time: its end is waited for
+
  private:
+  void keep_turn(const Device& of);
   void expect(const Device& of, std::uint64_t now);
 };
 

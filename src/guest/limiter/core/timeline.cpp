@@ -2,6 +2,7 @@
 
 #include "guest/limiter/core/driver.h"
 #include "guest/limiter/core/family.h"
+#include "guest/limiter/core/trust.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
@@ -345,6 +346,12 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   if (marker.unknown > 0 && marker.launches > 0 && wall / marker.launches >= settled.first_ns)
     settled.first_ns = wall / marker.launches + 1;
   publish(claim, host_start, host_end, marker.estimated_ns);
+  if (alone.decided && marker.unknown == 0 && Trust::broken(wall, marker.estimated_ns)) {
+    settled.broken = true;
+    if (marker.only != nullptr) marker.only->forget();  // and is measured as if it were new
+    return;
+  }
+  settled.kept += marker.launches;
   if (marker.only != nullptr && marker.launches > 0) {
     const Measured how = alone.covers(host_start) && active_streams() <= 1 ? Measured::alone
                          : alone.too_short                                 ? Measured::wanting

@@ -71,6 +71,8 @@ struct Settled {
   std::uint64_t late_ns = 0;      // device time beyond what launches that nobody knew were charged
   std::uint64_t slow_ns = 0;      // the same of known ones: others' turns, or launches that take longer than they did
   std::uint64_t first_ns = 0;     // the longest first measurement of a duration, 0 = none
+  std::uint32_t kept = 0;         // known launches that took about as long as they were to
+  bool broken = false;            // known ones took far longer (core/trust.h)
 };
 
 class Timeline {

@@ -12,7 +12,9 @@ constexpr std::uint64_t kUnknownPendingNs = 2'000'000'000;  // ... that a marker
 constexpr std::uint32_t kUnknownAtOnce = 4;                 // launches that nobody knows the duration of
 constexpr std::uint32_t kVouchedAtOnce = 12;                // ... but that their family vouches for
 constexpr std::uint64_t kUnknownShortNs = 100'000;          // ... where all of them together seem to take no longer
-constexpr std::uint64_t kOverdueNs = 2'000'000;             // work this late may take any time: its end is waited for
+constexpr std::uint64_t kMostAheadNs = 100'000'000;         // of a slice's work that is outstanding at once
+constexpr std::uint64_t kTurnLookNs = 50'000;               // one of those that wait for a turn looks so often
+constexpr std::uint64_t kTurnRestNs = 2'000'000;            // ... and not before the present one's work is to be over
 constexpr std::uint64_t kAdmitted = UINT64_MAX;             // Alone::until_ns meanwhile
 constexpr std::uint64_t kSettleInNs = 1'000'000;  // after an admission, the tail of the one before may still run
 
@@ -27,7 +29,8 @@ bool away(const Device& device, std::uint64_t now) {
 bool in_the_dark(const State& state, const Duration& duration, const Attempt& attempt) {
   if (attempt.quiet) return false;  // markers cannot be read meanwhile
   const std::uint64_t began = attempt.began_ns, now = attempt.now_ns;
-  if (state.timeline.overdue(now, kOverdueNs)) return true;
+  if (state.timeline.overdue(now, State::kOverdueNs)) return true;
+  if (state.trust.low() && state.timeline.any_pending()) return true;
   if (duration.known()) return false;
   const std::uint32_t unknown = state.timeline.unknown();
   if (unknown == 0 || (unknown < kVouchedAtOnce && g_families.vouch_for(duration))) return false;
@@ -41,20 +44,40 @@ std::uint64_t look_again_in(std::uint64_t began, std::uint64_t now) {
   return waited < 20'000 ? 0 : waited < 500'000 ? waited : 500'000;
 }
 
+// What runs for long goes one process of the slice at a time, and so does what nobody knows the length of.
+Verdict pass_in_turn(State& state, const Device& device, const Duration& duration, const Attempt& attempt,
+                     std::uint64_t ahead) {
+  constexpr Verdict kPass{true, false, 0};
+  if (attempt.quiet) return kPass;  // nobody could say when it is over
+  const std::uint64_t now = attempt.now_ns;
+  const std::uint32_t sharers = state.bucket.sharers(device, now);
+  const std::uint64_t takes = scaled(device, duration.estimated_ns.load(kRelaxed));
+  const bool known = duration.known() || g_families.vouch_for(duration);
+  if (known && takes < kMostAheadNs / sharers) return kPass;
+  const std::uint64_t lapses = known ? turn_lapses_ns(now + ahead + takes, takes) : now + kTurnUnknownNs;
+  const bool goes_on = ahead >= device.grant->window_ns.load(kRelaxed) && now < state.turn.since_ns() + kMostAheadNs;
+  if (state.turn.take(device, now, lapses, goes_on)) return kPass;
+  const std::uint64_t look = kTurnLookNs * sharers, ends = LongTurn::ends_ns(device, now);
+  const std::uint64_t left = ends > now ? ends - now : 0;
+  const std::uint64_t rest = left < kTurnRestNs ? left : kTurnRestNs;
+  return {false, false, rest > look ? rest : look};
+}
+
 }  // namespace
 
 Verdict judge(State& state, const Device& device, const StreamRecord* record, const Duration& duration,
               const Attempt& attempt) {
   const std::uint64_t began = attempt.began_ns, now = attempt.now_ns;
+  const std::uint64_t ahead = state.progress_ns > now ? state.progress_ns - now : 0;
   if (away(device, now)) {
     state.alone.decided = false;
     if (in_the_dark(state, duration, attempt)) return {false, false, look_again_in(began, now)};
     const std::uint64_t wait = state.bucket.wait_ns(device, now);
-    return {wait == 0, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
+    if (wait == 0) return pass_in_turn(state, device, duration, attempt, ahead);
+    return {false, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
   }
   state.bucket.rest(now);
   const bool pending = state.timeline.any_pending();
-  const std::uint64_t ahead = state.progress_ns > now ? state.progress_ns - now : 0;
   if ((attempt.gate & contract::kGateAdmitted) == 0) {
     // What is outstanding is still alone: the next tenant is let in as it ends.
     if (!state.alone.decided) {
@@ -74,7 +97,10 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
       !g_families.vouch_for(duration))
     return {false, false, 200'000};
   const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
-  if (ahead < window || (record != nullptr && record->count == 0 && record->unmarked_ns == 0)) return {true, false, 0};
+  // A stream with nothing on it may run beside the others, but no process fills one after another with long work.
+  const bool idle = record != nullptr && record->count == 0 && record->unmarked_ns == 0;
+  if (ahead < window || (idle && ahead < kMostAheadNs / state.bucket.sharers(device, now)))
+    return pass_in_turn(state, device, duration, attempt, ahead);
   const std::uint64_t keep = window / 8 * 5;
   const std::uint64_t wait = ahead > keep ? ahead - keep : 0;
   return {false, false, wait < 50'000 ? 50'000 : wait < 2'000'000 ? wait : 2'000'000};

@@ -1,0 +1,196 @@
+// The gate: what runs for long, and what nobody knows the length of, among the processes of one slice.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "guest/limiter/core/gate_fixture.h"
+#include "guest/limiter/core/long_turn.h"
+#include "guest/limiter/core/trust.h"
+
+namespace tensor_fusion::guest::limiter {
+namespace {
+
+constexpr std::uint32_t kMe = 1, kNeighbour = 2;
+
+class GateTurn : public Gate {
+ protected:
+  GateTurn() {
+    claim_->process_high = 2;
+    claim_->processes[1].state = contract::kSlotLive;
+    claim_->processes[1].devices[0].contexts = 1;
+  }
+  std::atomic<std::uint64_t>& turn() { return claim_->devices[0].long_turn; }
+  contract::ClaimProcessDevice& neighbour() { return claim_->processes[1].devices[0]; }
+  void neighbour_has_it_for(std::uint64_t ns) { turn() = contract::long_turn(os::monotonic_ns() + ns, kNeighbour); }
+  // A launch by another thread, which is known to wait.
+  struct Waiting {
+    Waiting(GateTurn& test, std::uintptr_t function, std::uint64_t ns)
+        : thread([&test, this, function, ns] {
+            t_current.context = kContext;
+            test.launch(function, ns);
+            passed = true;
+          }) {
+      const std::uint64_t end = os::monotonic_ns() + 2'000 * kMs;
+      while (test.claimed().blocked.load() == 0 && !passed.load() && os::monotonic_ns() < end)
+        std::this_thread::yield();
+    }
+    ~Waiting() { thread.join(); }
+    std::atomic<bool> passed{false};
+    std::thread thread;
+  };
+};
+
+TEST_F(GateTurn, holds_what_nobody_knows_while_a_neighbour_has_such_work_outstanding) {
+  neighbour_has_it_for(20'000 * kMs - 100 * kMs);
+  {
+    Waiting waiting(*this, 0xabc0, 10'000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough for many looks
+    EXPECT_FALSE(waiting.passed.load());
+    EXPECT_NE(claimed().turn_asked_ns.load(), 0u) << "the neighbour can see that somebody waits";
+    turn() = contract::long_turn(0, kNeighbour);
+  }
+  sync();
+  EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
+  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u) << "and is over, since it is known what it took";
+  EXPECT_EQ(claimed().turn_asked_ns.load(), 0u);
+}
+
+TEST_F(GateTurn, holds_what_is_known_to_run_for_long_and_nothing_short) {
+  teach(0xf0, 10'000);
+  for (int i = 0; i < 10; ++i) launch(0xf1, 60 * kMs), sync();
+  neighbour_has_it_for(20'000 * kMs - 1'000 * kMs);
+  const std::uint64_t held = claimed().held_launches;
+  for (int i = 0; i < 10; ++i) launch(0xf0, 10'000), sync();
+  EXPECT_EQ(claimed().held_launches.load(), held) << "two processes may each have 50 ms outstanding";
+  Waiting waiting(*this, 0xf1, 60 * kMs);
+  EXPECT_FALSE(waiting.passed.load());
+  turn() = 0;
+}
+
+TEST_F(GateTurn, has_the_turn_for_as_long_as_its_work_is_to_take_and_half_as_long_again) {
+  for (int i = 0; i < 10; ++i) launch(0xf1, 60 * kMs), sync();
+  const std::uint64_t from = os::monotonic_ns();
+  launch(0xf1, 60 * kMs);
+  EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
+  EXPECT_NEAR(static_cast<double>(contract::long_turn_until_ns(turn()) - from), 90e6, 15e6);
+  sync();
+  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u);
+}
+
+TEST_F(GateTurn, waits_no_longer_than_a_turn_lasts) {
+  const std::uint64_t from = os::monotonic_ns();
+  neighbour_has_it_for(50 * kMs);
+  launch(0xabc0, 10'000);  // the neighbour has launched something and calls no more
+  EXPECT_GE(since_ms(from), 49.0);
+  sync();
+}
+
+TEST_F(GateTurn, waits_for_no_turn_of_who_is_gone_or_never_was) {
+  const std::uint64_t held = claimed().held_launches;
+  claim_->processes[1].state = contract::kSlotReaping;
+  neighbour_has_it_for(10'000 * kMs);
+  launch(0xabc0, 10'000), sync();
+  turn() = contract::long_turn(os::monotonic_ns() + 10'000 * kMs, 1023);
+  launch(0xabc1, 10'000), sync();
+  turn() = ~0ull;
+  launch(0xabc2, 10'000), sync();
+  claim_->processes[1].state = contract::kSlotLive;
+  turn() = contract::long_turn(~0ull, kNeighbour);  // until the end of time
+  launch(0xabc3, 10'000), sync();
+  turn() = contract::long_turn(os::monotonic_ns() + 10'000 * kMs, kMe);  // of who had the slot before
+  launch(0xabc4, 10'000), sync();
+  EXPECT_EQ(claimed().held_launches.load(), held);
+}
+
+TEST_F(GateTurn, leaves_the_turn_to_a_neighbour_that_waits_once_its_own_work_is_over) {
+  launch(0xabc0, 10'000), sync();
+  neighbour().turn_asked_ns = os::monotonic_ns() + 10'000 * kMs;  // it goes on asking
+  {
+    Waiting waiting(*this, 0xabc1, 10'000);
+    EXPECT_FALSE(waiting.passed.load());
+    neighbour_has_it_for(20 * kMs);
+    neighbour().turn_asked_ns = 0;
+  }
+  sync();
+  EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
+  neighbour().turn_asked_ns = os::monotonic_ns() - 1'000 * kMs;  // it was stopped while it asked
+  const std::uint64_t held = claimed().held_launches;
+  launch(0xabc2, 10'000);
+  EXPECT_EQ(claimed().held_launches.load(), held);
+  sync();
+}
+
+TEST_F(GateTurn, keeps_the_turn_while_its_work_takes_longer_than_anybody_knew) {
+  for (int i = 0; i < 10; ++i) launch(0xf1, 60 * kMs), sync();
+  const std::uint64_t from = os::monotonic_ns();
+  launch(0xf1, 400 * kMs);
+  launch(0xf1, 60 * kMs);  // as the one before is expected to end
+  {
+    Waiting waiting(*this, 0xf1, 60 * kMs);
+    while (since_ms(from) < 200) std::this_thread::yield();
+    EXPECT_FALSE(waiting.passed.load());
+    EXPECT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns()) << "it would have lapsed after 150";
+  }
+  sync();
+}
+
+TEST_F(GateTurn, is_held_while_the_hypervisor_is_away_too) {
+  grant_->heartbeat_ns = 1;
+  granted().fallback_share = 9000;
+  const std::uint64_t from = os::monotonic_ns();
+  neighbour_has_it_for(50 * kMs);
+  launch(0xabc0, 10'000);
+  EXPECT_GE(since_ms(from), 49.0);
+  sync();
+}
+
+TEST_F(GateTurn, fills_no_stream_after_another_with_long_work) {
+  claim_->process_high = 1;
+  for (int i = 0; i < 10; ++i) launch(0xf1, 60 * kMs), sync();
+  const std::uint64_t from = os::monotonic_ns();
+  // Streams run beside each other here: all are over after 60 ms, but nobody can tell that before.
+  for (std::uintptr_t i = 0; i < 6; ++i) launch(0xf1, 60 * kMs, reinterpret_cast<CUstream>(0x5000 + 0x100 * i));
+  EXPECT_GE(since_ms(from), 60.0) << "the third waits for one of the first two";
+  for (std::uintptr_t i = 0; i < 6; ++i) sync(reinterpret_cast<CUstream>(0x5000 + 0x100 * i));
+}
+
+TEST_F(GateTurn, measures_one_by_one_what_is_launched_after_known_work_took_far_longer) {
+  teach(0xf0, 100'000);
+  launch(0xf0, 80 * kMs), sync();
+  const std::uint64_t from = os::monotonic_ns();
+  for (int i = 0; i < 4; ++i) launch(0xf0, 30 * kMs);
+  EXPECT_GE(since_ms(from), 85.0) << "each waits for the one before";
+  sync();
+  const std::uint64_t launches = claimed().launches;
+  for (int i = 0; i < 4; ++i) launch(0xf9, 10'000), sync();
+  EXPECT_EQ(claimed().launches.load(), launches + 4) << "nothing is on a lease";
+}
+
+TEST(Trust, is_given_back_after_twice_as_many_launches_each_time) {
+  Trust trust;
+  EXPECT_FALSE(trust.low());
+  for (const std::uint32_t needed : {16u, 32u, 64u}) {
+    trust.was_broken(1'000 * kMs);
+    trust.kept(needed - 1);
+    EXPECT_TRUE(trust.low());
+    trust.kept(1);
+    EXPECT_FALSE(trust.low());
+    trust.kept(5);
+  }
+  trust.was_broken(1'000 * kMs + 3 * Trust::kForgiveNs + 1);
+  trust.kept(16);
+  EXPECT_FALSE(trust.low()) << "long ago";
+  for (int i = 0; i < 100; ++i) trust.was_broken(200'000 * kMs);
+  trust.kept(Trust::kFirst << Trust::kMostSteps);
+  EXPECT_FALSE(trust.low()) << "never more than that";
+}
+
+TEST(Trust, is_not_lost_to_the_turns_of_others) {
+  EXPECT_FALSE(Trust::broken(40 * kMs, 400'000)) << "a busy device";
+  EXPECT_FALSE(Trust::broken(900 * kMs, 100 * kMs)) << "long work, among eight others";
+  EXPECT_TRUE(Trust::broken(500 * kMs, 10'000));
+}
+
+}  // namespace
+}  // namespace tensor_fusion::guest::limiter

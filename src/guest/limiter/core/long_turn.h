@@ -1,0 +1,40 @@
+#pragma once
+// Whose turn it is, among the processes of one slice, to launch what runs for long or what nobody knows the length of.
+// Each process has contexts of its own, and a device gives every context time of its own: were all of them to have such
+// work outstanding, they would take the device from everybody else, whatever the slice's share. The turn is a word of
+// the claim page, and lapses by itself: who has it may die, be stopped, or wait for a kernel of a neighbour.
+// Called under the gate's lock of the device; waits for nothing.
+#include <cstdint>
+
+#include "guest/limiter/core/device.h"
+
+namespace tensor_fusion::guest::limiter {
+
+inline constexpr std::uint64_t kTurnMostNs = 20'000'000'000;    // no word is believed that says longer
+inline constexpr std::uint64_t kTurnUnknownNs = 2'000'000'000;  // patience with what nobody knows the length of
+
+// Of work that is expected to be over at `end_ns` and takes `ns`: it may take half as long again.
+constexpr std::uint64_t turn_lapses_ns(std::uint64_t end_ns, std::uint64_t ns) {
+  return end_ns + (ns < 4'000'000 ? 2'000'000 : ns < 4'000'000'000 ? ns / 2 : 2'000'000'000);
+}
+
+class LongTurn {
+ public:
+  // True: it is this process's until `until_ns`. `goes_on`: this one has work outstanding and had the turn
+  // for a short time only; else who had it last leaves it to a neighbour that waits.
+  bool take(const Device& device, std::uint64_t now, std::uint64_t until_ns, bool goes_on);
+  void keep(const Device& device, std::uint64_t until_ns);
+  void give_back(const Device& device) { keep(device, 0); }
+  bool mine() const { return mine_; }
+  std::uint64_t since_ns() const { return mine_ ? since_ns_ : 0; }
+  void forget() { mine_ = false; }  // in a child of fork
+
+  // When the present one's work is expected to be over, by its own word; 0: not known, or past.
+  static std::uint64_t ends_ns(const Device& device, std::uint64_t now);
+
+ private:
+  std::uint64_t since_ns_ = 0;
+  bool mine_ = false;
+};
+
+}  // namespace tensor_fusion::guest::limiter
