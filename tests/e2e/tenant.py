@@ -7,6 +7,7 @@ usage: tenant.py WORD…
   free            free everything                    info   {"free", "total"} as the driver tells this process
   load:US         compile a kernel that keeps the device for about US microseconds (of simulated time)
   occupy:NS       a kernel that keeps the device for NS nanoseconds and costs the processor nothing (of a simulated device)
+  takes:NS        from now on the kernel of `occupy` takes so long: a matter of its argument
   spin:N          launch it N times and synchronise  {"launches", "seconds"}
   busy            launch and synchronise until standard input closes
   fork:COMMAND    run a shell command and wait       {"status"}
@@ -105,6 +106,10 @@ class Program:
 
     def occupy(self, ns):
         say("occupy", result=self.name(self.kernel(OCCUPY_PTX, b"tensor_fusion_busy", ctypes.c_uint64(int(ns)))))
+
+    def takes(self, ns):
+        self.count = ctypes.c_uint64(int(ns))
+        say("takes")
 
     def launch(self):
         count = self.count

@@ -347,6 +347,21 @@ void Meter::measure_shares(std::uint64_t now_ns) {
     }
   }
   unmeasured_ = std::move(unmeasured);
+  show_possible_shares();
+}
+
+// While work runs that nobody has told the end of, its time may stand in a neighbour's account as well. No card gives
+// more than its time: where the accounts say so, the driver's word is shown where that is less.
+void Meter::show_possible_shares() {
+  constexpr double kWhole = 10500;  // basis points; accounts are settled at different moments
+  std::map<std::string, double> together;
+  for (const Tenant* tenant : tenants_.all())
+    for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
+      together[tenant->record.devices[row].uuid] += tenant->usage[row].used_share;
+  for (Tenant* tenant : tenants_.all())
+    for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
+      if (TenantUsage& usage = tenant->usage[row]; together[tenant->record.devices[row].uuid] > kWhole)
+        usage.used_share = std::min(usage.used_share, std::min(usage.utilisation_percent, 100.0) * 100);
 }
 
 void Meter::read_metrics(std::function<void()> done) {

@@ -50,6 +50,7 @@ class Meter {
   void publish_overhead(const Device& device);
   void doubt_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device);
   void measure_shares(std::uint64_t now_ns);
+  void show_possible_shares();
   std::uint64_t unmeasured_launches(const Tenant& tenant, std::uint32_t row) const;
   void read_use();
   void look_at_use_in(std::uint64_t ns);
