@@ -246,8 +246,7 @@ void examine_hypervisor(const Context& context, std::vector<Finding>& findings) 
   for (const base::Json& fact : (*facts)["facts"].items()) {
     const std::string& name = fact["name"].as_string();
     if (name == "state" || name == "hypervisor") continue;  // seen from here already
-    // What others do without a slice takes room, but stops no slice from working.
-    const Verdict wrong = name == "unlimited" ? Verdict::kWarning : Verdict::kBad;
+    const Verdict wrong = fact["stops"].as_bool(true) ? Verdict::kBad : Verdict::kWarning;
     const bool fine = fact["ok"].as_bool(true);
     findings.push_back(
         {name, fine ? Verdict::kGood : wrong, fact["detail"].as_string(), fine ? "" : fact["advice"].as_string()});

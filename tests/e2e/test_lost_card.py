@@ -21,6 +21,8 @@ def check_refusals(machine):
     machine.cli("run", "--vram", "1Gi", "--", "true")
     shown, _ = machine.cli("devices")
     assert "GPU 0 is lost: the device has fallen off the bus and answers no more" in shown
+    found = [one for one in machine.shown("doctor")["findings"] if "fallen off the bus" in one["detail"]]
+    assert [one["verdict"] for one in found] == ["note"] and "reset or replace the card" in found[0]["advice"], "slices start on the other"
 
 
 def test_a_card_lost_while_the_hypervisor_runs(machine):
@@ -39,3 +41,12 @@ def test_a_card_lost_before_the_hypervisor_came(machine):
     machine.hypervisor()
     assert listed(machine) == [(0, False), (1, True)]
     check_refusals(machine)
+
+
+@pytest.mark.parametrize("machine", ["1xh100"], indirect=True)
+def test_doctor_says_that_a_lost_card_stops_slices_where_there_is_no_other(machine):
+    machine.hypervisor()
+    lose(machine)
+    until("it is noticed", lambda: listed(machine) == [(0, False)])
+    output, _ = machine.cli("doctor", code=1)
+    assert "STOP  device " in output and "fallen off the bus" in output

@@ -51,7 +51,7 @@ class Client {
   base::Result<base::Json> limit(const LimitRequest& request);
   base::Result<base::Json> kill(const std::string& tenant, int signal_number);  // every process of the tenant
   base::Result<base::Json> logs(const std::string& tenant);  // {"path"}: of a running or a finished tenant
-  base::Result<base::Json> doctor();                         // {"facts":[{"name","ok","detail","advice"}]}
+  base::Result<base::Json> doctor();                         // {"facts":[{"name","ok","stops","detail","advice"}]}
   base::Result<base::Json> events(
       std::uint64_t after = 0);  // {"events":[{"seq","time_ms","kind","tenant","device","message"}]}
   base::Result<base::Json> version(

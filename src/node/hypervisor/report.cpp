@@ -73,8 +73,9 @@ const char* state_of(const Tenant& tenant) {
   return tenant.root_dead ? "detached" : "running";
 }
 
-Json fact(const char* name, bool ok, std::string detail, std::string advice) {
-  Json json = Json::object({{"name", name}, {"ok", ok}, {"detail", std::move(detail)}});
+// `stops`: no slice starts while it is so, or its limits mean nothing.
+Json fact(const char* name, bool ok, std::string detail, std::string advice, bool stops = false) {
+  Json json = Json::object({{"name", name}, {"ok", ok}, {"stops", !ok && stops}, {"detail", std::move(detail)}});
   if (!ok && !advice.empty()) json.set("advice", std::move(advice));
   return json;
 }
@@ -180,17 +181,19 @@ Json facts_json(const StateDirectory& state, const DeviceTable& devices, TenantT
   Json facts = Json::array();
   facts.push(fact("state", true, state.path(), ""));
   facts.push(fact("provider", provider.ready(), provider.ready() ? provider.name() : provider.trouble(),
-                  "install the GPU's driver, or name a provider library with --accelerator-lib"));
+                  "install the GPU's driver, or name a provider library with --accelerator-lib", true));
   facts.push(fact("devices", !devices.all().empty(), std::to_string(devices.all().size()) + " found",
-                  "see the provider's trouble above"));
+                  "see the provider's trouble above", true));
+  const bool none_works = std::ranges::all_of(devices.all(), [](const Device& one) { return !one.trouble.empty(); });
   for (const Device& device : devices.all())
     if (!device.trouble.empty())
       facts.push(fact("device", false, device.uuid + ": " + device.trouble,
-                      "nothing new is placed there; reset or replace the card, then restart the hypervisor"));
+                      "nothing new is placed there; reset or replace the card, then restart the hypervisor",
+                      none_works));
   for (const Device& device : devices.all())
     if (!device.also_shared_by.empty())
       facts.push(fact("device", false, device.uuid + ": " + also_shared_text(device),
-                      "`tensor-fusion --state FOLDER hypervisor --stop` ends the one with that state directory"));
+                      "`tensor-fusion --state FOLDER hypervisor --stop` ends the one with that state directory", true));
   std::uint64_t strangers = 0;
   for (const UnlimitedProcess& process : meter.unlimited()) {
     if (!process.reported) continue;
