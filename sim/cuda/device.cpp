@@ -56,6 +56,17 @@ CUresult Device::allocate(std::uint64_t bytes, std::uint64_t& address, std::uint
 
 void Device::release(std::uint64_t address, std::uint64_t bytes) {
   const std::uint64_t rounded = round_up(bytes, kAllocationUnit);
+  const auto give_back = [this, address, rounded] {
+    if (!device::release_memory(Driver::get().machine(), engine.memory_domain, rounded)) return false;
+    uncut(address, rounded);
+    return true;
+  };
+  if (others_may_open_) {
+    const auto* from = arena();
+    const auto offset = address - reinterpret_cast<std::uint64_t>(from->base());
+    const auto held = [from, offset, bytes] { return device::is_range_held(from->fd(), offset, bytes); };
+    if (held()) return keep_until_let_go(held, give_back);
+  }
   uncut(address, rounded);
   uncharge(rounded);
 }

@@ -2,6 +2,7 @@
 // One device as this process numbers them: a whole card or a MIG device that it may open. Owns the address range its
 // memory is cut from, and the primary context. allocate() takes from the machine-wide account first and then cuts the
 // bytes, so that what is accounted never lags what is held. Thread-safe.
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -58,7 +59,9 @@ class Device {
 
   // Charges and cuts `bytes` rounded up to kAllocationUnit. OUT_OF_MEMORY leaves nothing behind.
   CUresult allocate(std::uint64_t bytes, std::uint64_t& address, std::uint64_t alignment = kAllocationUnit);
+  // Once others may have it open it is theirs, too, until they have closed it.
   void release(std::uint64_t address, std::uint64_t bytes);
+  void let_others_open() { others_may_open_ = true; }
   // Only the address range, charged by somebody else (pools).
   CUresult cut(std::uint64_t bytes, std::uint64_t& address, std::uint64_t alignment);
   void uncut(std::uint64_t address, std::uint64_t bytes);
@@ -84,6 +87,7 @@ class Device {
  private:
   mutable std::mutex mutex_;
   std::optional<Heap> heap_;
+  std::atomic<bool> others_may_open_ = false;
   mutable std::mutex primary_mutex_;
   std::shared_ptr<Context> primary_;
   std::uint64_t primary_handle_ = 0;

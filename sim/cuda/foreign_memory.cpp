@@ -66,6 +66,7 @@ CUresult map(Opened as, int fd, std::uint64_t offset, std::uint64_t length, Devi
 
 ForeignMemory describe_for_others(const Allocation& allocation) {
   const auto* arena = allocation.device->arena();
+  allocation.device->let_others_open();
   return {static_cast<std::uint32_t>(::getpid()),
           arena->fd(),
           allocation.device->engine.id,
@@ -89,7 +90,10 @@ CUresult open_foreign_memory(const ForeignMemory& what, Context* context, std::s
     return CUDA_SUCCESS;
   }
   const auto fd = device::open_foreign(what.pid, what.fd);
-  if (!fd) return CUDA_ERROR_MAP_FAILED;
+  if (!fd || !device::hold_range(*fd, what.offset, what.bytes)) {
+    if (fd) ::close(*fd);
+    return CUDA_ERROR_MAP_FAILED;
+  }
   const CUresult result =
       map({what.pid, what.id, nullptr, 0, 1}, *fd, what.offset, what.bytes, device, context, std::move(keeper), out);
   ::close(*fd);

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "sim/cuda/driver.h"
@@ -73,9 +74,8 @@ struct Foreign {
 
 // Memory that nobody here has any more and others may.
 struct Owed {
-  int file;  // an open file of the same bytes, without a lock of its own
-  std::uint32_t domain;
-  std::uint64_t bytes;
+  std::function<bool()> held;
+  std::function<bool()> give_back;  // false: not now
 };
 
 struct Book {
@@ -119,12 +119,7 @@ std::uint64_t other_payer(PhysicalMemory& memory) {
 bool look(Book& all) {  // under its mutex
   if (put_by()) return false;
   const std::size_t before = all.owed.size();
-  std::erase_if(all.owed, [](const Owed& owed) {
-    if (is_held(owed.file)) return false;
-    if (!device::release_memory(Driver::get().machine(), owed.domain, owed.bytes)) return false;
-    ::close(owed.file);
-    return true;
-  });
+  std::erase_if(all.owed, [](const Owed& owed) { return !owed.held() && owed.give_back(); });
   return all.owed.size() != before;
 }
 
@@ -197,9 +192,18 @@ void end_payment(PhysicalMemory& memory) {
     (void)device::release_memory(Driver::get().machine(), memory.domain, memory.bytes);
     return;
   }
+  keep_until_let_go([file] { return is_held(file); },
+                    [file, domain = memory.domain, bytes = memory.bytes] {
+                      if (!device::release_memory(Driver::get().machine(), domain, bytes)) return false;
+                      ::close(file);
+                      return true;
+                    });
+}
+
+void keep_until_let_go(std::function<bool()> held, std::function<bool()> give_back) {
   Book& all = book();
   const std::lock_guard lock(all.mutex);
-  all.owed.push_back({file, memory.domain, memory.bytes});
+  all.owed.push_back({std::move(held), std::move(give_back)});
   (void)look(all);
   if (!all.owed.empty()) watch(all);
 }

@@ -5,6 +5,7 @@
 // when the last copy and the last mapping of it do, whoever has them. So nobody need tell. What has come free in that
 // way is given back at once to whoever asks here, and to the machine within some milliseconds. Thread-safe.
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "sim/device/arena.h"
@@ -21,6 +22,9 @@ struct PhysicalMemory;
 void keep_paid(const std::shared_ptr<PhysicalMemory>& memory);
 // Its last handle and mapping here are gone.
 void end_payment(PhysicalMemory& memory);
+// Memory of another kind that others hold: asked from time to time, and given back when they do not. Neither function
+// may come back here.
+void keep_until_let_go(std::function<bool()> held, std::function<bool()> give_back);
 // Gives back what nobody holds any more; true when that was anything.
 bool collect_payments();
 

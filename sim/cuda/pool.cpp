@@ -60,8 +60,7 @@ void Pool::give_back(std::uint64_t base, std::uint64_t bytes) {
     ::munmap(reinterpret_cast<void*>(base), bytes);
     return;
   }
-  device_->uncut(base, bytes);
-  device_->uncharge(bytes);
+  device_->release(base, bytes);
 }
 
 std::shared_ptr<Pool> Pool::make_default(Device& owner) {

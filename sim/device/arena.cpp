@@ -139,6 +139,27 @@ std::expected<void, Error> protect(void* address, std::size_t bytes, Access acce
   return {};
 }
 
+namespace {
+struct flock range_lock(short type, std::size_t offset, std::size_t bytes) {
+  struct flock lock{};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(offset);
+  lock.l_len = static_cast<off_t>(bytes);
+  return lock;
+}
+}  // namespace
+
+bool hold_range(int fd, std::size_t offset, std::size_t bytes) {
+  struct flock lock = range_lock(F_RDLCK, offset, bytes);
+  return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool is_range_held(int fd, std::size_t offset, std::size_t bytes) {
+  struct flock lock = range_lock(F_WRLCK, offset, bytes);
+  return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 std::expected<int, Error> open_foreign(std::uint32_t pid, int fd) {
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
   const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);

@@ -88,6 +88,10 @@ void free_addresses(void* address, std::size_t bytes);
 // Back to reserved, untouchable.
 std::expected<void, Error> unmap_at(void* address, std::size_t bytes);
 std::expected<void, Error> protect(void* address, std::size_t bytes, Access access);
+// An open file of a process that uses part of another's memory says so, for as long as it or a mapping of it is there.
+bool hold_range(int fd, std::size_t offset, std::size_t bytes);
+// Whether another open file of the same bytes says so of any part.
+[[nodiscard]] bool is_range_held(int fd, std::size_t offset, std::size_t bytes);
 // The same bytes as another process's arena: opens /proc/<pid>/fd/<fd>. The caller closes the descriptor.
 [[nodiscard]] std::expected<int, Error> open_foreign(std::uint32_t pid, int fd);
 
