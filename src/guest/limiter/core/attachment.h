@@ -11,6 +11,7 @@
 #include "guest/limiter/core/device.h"
 #include "guest/limiter/core/holdings.h"
 #include "guest/limiter/core/ledger.h"
+#include "guest/limiter/core/sharing.h"
 #include "guest/limiter/core/slice.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -61,6 +62,9 @@ struct Attachment {
   std::atomic<std::uint64_t> graph_trims;  // times graph memory was given back
   Mutex physical_mutex;
   std::uint64_t records;  // physical memory records ever made
+  Sharing sharing;
+  std::atomic<std::uint32_t> shared_pointers;  // how many of Kind::shared there are
+  std::atomic<std::uint32_t> opened_pointers;  // of Kind::opened
 };
 
 // Everything a fork must forget.

@@ -21,6 +21,7 @@ bool sweep_due() {
   if (g_shared.slice.grant->closed.load(std::memory_order_relaxed) != 0) return Room::full;
   bool collected = settle_pools(*attached, &device);
   collected = settle_guesses(device) || collected;
+  collected = attached->sharing.settle(*attached) || collected;
   collected = (sweep_due() && attached->ledger.sweep()) || collected;
   // Where the page was overwritten, what the driver shows beyond the ledger is what this process itself holds.
   if (attached->ledger.put_right(device)) {

@@ -35,12 +35,23 @@ template <class Call, class Describe, class Undo>
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// Pointers that other processes may have open.
+bool take_shared(Attachment& attached, std::uint64_t key, Holding& holding);
+void end_shared(Attachment& attached, const Holding& holding, bool freed);
+
 // Frees a thing: forgotten before the driver frees it, since another thread may be given the same handle at once.
 template <class Call>
 [[gnu::always_inline]] inline CUresult discharged(Kind kind, std::uint64_t key, Call call) {
   Attachment* attached = attachment();
   Holding holding;
-  if (attached == nullptr || !attached->holdings.take(kind, key, holding)) return call();
+  if (attached == nullptr) return call();
+  if (!attached->holdings.take(kind, key, holding)) {
+    if (kind != Kind::pointer || attached->shared_pointers.load(std::memory_order_relaxed) == 0) return call();
+    if (!take_shared(*attached, key, holding)) return call();
+    const CUresult result = call();
+    end_shared(*attached, holding, result == CUDA_SUCCESS);
+    return result;
+  }
   const CUresult result = call();
   if (result == CUDA_SUCCESS) {
     release(attached->devices[holding.device], holding.bytes);

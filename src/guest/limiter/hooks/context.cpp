@@ -29,8 +29,17 @@ void context_gone(CUcontext context) {
         case Kind::mapping:
         case Kind::tile:
         case Kind::record:
+        case Kind::trace:
+        case Kind::origin:
         case Kind::exec:
           return false;  // these belong to no context
+        case Kind::opened:
+          return false;  // forgotten below
+        case Kind::shared:
+          attached->shared_pointers.fetch_sub(1, std::memory_order_relaxed);
+          if (!attached->sharing.keep(*attached, {.mark = holding.extra}, holding.device, holding.bytes))
+            bytes[holding.device] += holding.bytes;
+          return true;
         default:
           break;
       }
@@ -50,6 +59,7 @@ void context_gone(CUcontext context) {
     });
     for (std::size_t i = 0; i < array_count; ++i) forget_tiles(arrays[i]);
   }
+  if (attached->opened_pointers.load(std::memory_order_relaxed) != 0) forget_opened(*attached, word_of(context));
   for (std::uint32_t index = 0; index < attached->device_count; ++index)
     attached->ledger.release(attached->devices[index], bytes[index]);
   if (was_ours) {

@@ -49,6 +49,7 @@ template <class Size>
 CUresult show_slice(Device& device, CUresult result, Size* free_bytes, Size* total_bytes) {
   if (result != CUDA_SUCCESS) return result;
   settle_guesses(device);
+  attachment()->sharing.settle(*attachment());
   const Ledger::View view = Ledger::view(device);
   if (view.unlimited) return result;
   const std::uint64_t left = view.limit - view.used;

@@ -3,10 +3,46 @@
 // all. Book and driver change under one lock, so that a handle number used anew cannot be taken for the old one.
 #include "guest/limiter/hooks/physical.h"
 
+#include "guest/limiter/core/file_mark.h"
 #include "guest/limiter/hooks/charge.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
+
+constexpr std::size_t kFabricBytes = 64;  // a word by which memory goes to other processes, also of other machines
+
+Trace trace_of(const Holding& holding) { return {holding.extra, holding.context, static_cast<int>(holding.bytes)}; }
+
+std::uint64_t mark_of_import(const void* os_handle, CUmemAllocationHandleType type) {
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return mark_on(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
+  return type == CU_MEM_HANDLE_TYPE_FABRIC && os_handle != nullptr ? mark_of(os_handle, kFabricBytes) : 0;
+}
+
+// Where memory that goes out is to be asked after when all of it here has gone.
+void remember_export(Attachment& attached, std::uint64_t record, const void* out, CUmemAllocationHandleType type) {
+  Holding known;
+  Trace trace;
+  if (attached.holdings.find(Kind::trace, record, known)) {
+    trace = trace_of(known);
+  } else if (attached.holdings.find(Kind::origin, record, known)) {
+    trace.mark = known.extra;  // whoever made it asks by that
+  }
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    if (!attached.sharing.mark(*static_cast<const int*>(out), trace)) return;
+  } else if (type == CU_MEM_HANDLE_TYPE_FABRIC && trace.mark == 0) {
+    trace.mark = mark_of(out, kFabricBytes);
+  } else {
+    return;
+  }
+  Holding holding;
+  holding.kind = Kind::trace;
+  holding.key = record;
+  holding.extra = trace.mark;
+  holding.context = trace.identity;
+  holding.bytes = static_cast<std::uint64_t>(static_cast<std::int64_t>(trace.probe));
+  if (!attached.holdings.insert(holding)) attached.sharing.forget(trace);
+}
 
 bool remember(Attachment& attached, CUmemGenericAllocationHandle handle, std::uint64_t bytes, std::uint32_t device) {
   Holding record;
@@ -36,8 +72,17 @@ void count_physical(Attachment& attached, std::uint64_t number, int handles, int
     holding.extra += static_cast<std::uint64_t>(static_cast<std::int64_t>(mappings));
     gone = holding.context == 0 && holding.extra == 0;
   });
-  if (gone && attached.holdings.take(Kind::record, number, record))
-    attached.ledger.release(attached.devices[record.device], record.bytes);
+  if (!gone || !attached.holdings.take(Kind::record, number, record)) return;
+  Holding other;
+  if (attached.holdings.take(Kind::origin, number, other)) attached.sharing.let_go(other.extra);
+  if (attached.holdings.take(Kind::trace, number, other)) {
+    if (record.bytes == 0) {
+      attached.sharing.forget(trace_of(other));
+    } else if (attached.sharing.keep(attached, trace_of(other), record.device, record.bytes)) {
+      return;
+    }
+  }
+  attached.ledger.release(attached.devices[record.device], record.bytes);
 }
 
 TF_ENTRY(cuMemCreate, (CUmemGenericAllocationHandle * handle, std::size_t bytes, const CUmemAllocationProp* prop,
@@ -108,20 +153,39 @@ TF_ENTRY(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, vo
   return result;
 }
 
-// Imported memory is charged where it was made; it needs a record only so that its handle is not taken for another.
+TF_ENTRY(cuMemExportToShareableHandle,
+         (void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, std::uint64_t flags)) {
+  Attachment* attached = attachment();
+  if (attached == nullptr) return TF_FORWARD(cuMemExportToShareableHandle, out, handle, type, flags);
+  Guard guard(attached->physical_mutex);
+  const CUresult result = TF_REAL(cuMemExportToShareableHandle)(out, handle, type, flags);
+  Holding physical;
+  if (result == CUDA_SUCCESS && attached->holdings.find(Kind::physical, handle, physical))
+    remember_export(*attached, physical.extra, out, type);
+  return result;
+}
+
+// Imported memory is charged where it was made. It has a record so that its handle is not taken for another, and so
+// that whoever made it knows that it is held here.
 TF_ENTRY(cuMemImportFromShareableHandle,
          (CUmemGenericAllocationHandle * handle, void* os_handle, CUmemAllocationHandleType type)) {
   Attachment* attached = registered();
   if (attached == nullptr) return TF_FORWARD(cuMemImportFromShareableHandle, handle, os_handle, type);
   Guard guard(attached->physical_mutex);
+  const std::uint64_t mark = mark_of_import(os_handle, type);
+  attached->sharing.hold(mark);  // before it is ours, so that it is at no time nobody's
   const CUresult result = TF_REAL(cuMemImportFromShareableHandle)(handle, os_handle, type);
   Holding known;
-  if (result != CUDA_SUCCESS) return result;
-  if (attached->holdings.find(Kind::physical, *handle, known)) {
+  Holding origin;
+  if (result == CUDA_SUCCESS && attached->holdings.find(Kind::physical, *handle, known)) {
     count_physical(*attached, known.extra, 1, 0);
-  } else {
-    remember(*attached, *handle, 0, 0);
+  } else if (result == CUDA_SUCCESS && remember(*attached, *handle, 0, 0)) {
+    origin.kind = Kind::origin;
+    origin.key = attached->records;
+    origin.extra = mark;
+    if (mark != 0 && attached->holdings.insert(origin)) return result;
   }
+  attached->sharing.let_go(mark);
   return result;
 }
 
