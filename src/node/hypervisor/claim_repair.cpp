@@ -59,12 +59,14 @@ bool repair_claim(Tenant& tenant) {
     if (state > contract::kSlotReaping && process.state.compare_exchange_strong(state, contract::kSlotFree))
       overwritten = true;
   }
-  if (!overwritten) return false;
+  // Also when nothing more is found wrong: what was written last may have been taken for a process that has died, whose
+  // slot was given back.
   std::uint32_t slots = slots_in_use(page);
+  if (!overwritten && slots == tenant.pages.slots()) return false;
   tenant.pages.set_slots(slots);
   // Who took a slot after we had looked there may have said so before we did.
   if (const std::uint32_t now = slots_in_use(page); now > slots) page.process_high.compare_exchange_strong(slots, now);
-  return true;
+  return overwritten;
 }
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -97,6 +97,25 @@ TEST(Overwriting, of_a_claim_is_put_right_to_its_end_by_who_looked_before_that_w
   })) << "or no new process ever finds a place there";
 }
 
+// What is written last may be taken for a process that has died: its slot is free then, and nobody's highest.
+TEST(Overwriting, of_a_claim_leaves_no_more_slots_to_add_up_than_are_taken) {
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a", kTestGi));
+  Child child;
+  ASSERT_TRUE(slice.start(child.pid));
+  ClaimPage& claim = slice.claimed();
+  claim.magic = 0;
+  ASSERT_TRUE(eventually([&] { return claim.magic == contract::kClaimMagic; }));
+  contract::ClaimProcess& last = claim.processes[contract::kMaxProcesses - 1];
+  last.pid = 0x3ffffff;  // nobody's
+  last.start_ticks = 1;
+  last.state = contract::kSlotLive;
+  claim.process_high = contract::kMaxProcesses;
+  ASSERT_TRUE(eventually([&] { return last.state == contract::kSlotFree; }));
+  EXPECT_TRUE(eventually([&] { return claim.process_high == 0; })) << claim.process_high;
+}
+
 TEST(Overwriting, is_told_again_of_one_who_never_lets_five_seconds_pass) {
   Overwriting overwriting;
   constexpr std::uint64_t kSecondNs = 1'000'000'000;
