@@ -222,10 +222,15 @@ TEST(Hypervisor, ends_nobody_who_has_got_its_claim_since_it_was_seen_without) {
   ASSERT_TRUE(slice.start(program.pid));
   daemon.world(program.on_gpu());
   ASSERT_TRUE(eventually([&] { return daemon.client().list().value()["unlimited"].items().size() == 1; }));
+  // It stands till the claim is there: soon after it has seen somebody without one it ends who has none yet.
+  int status = 0;
+  ASSERT_EQ(::kill(daemon.pid(), SIGSTOP), 0);
+  ASSERT_EQ(::waitpid(daemon.pid(), &status, WUNTRACED), daemon.pid());
   const std::string path = slice.reply.slice_directory + "/claim";
   ASSERT_GT(::write(go[1], path.c_str(), path.size() + 1), 0);
   char letter = 0;
   ASSERT_EQ(::read(done[0], &letter, 1), 1);
+  ASSERT_EQ(::kill(daemon.pid(), SIGCONT), 0);
   EXPECT_TRUE(eventually([&] { return daemon.has_event("unlimited", ""); }));
   EXPECT_FALSE(daemon.has_event("unlimited", "was ended"));
   EXPECT_TRUE(program.is_alive());

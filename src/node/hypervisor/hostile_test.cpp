@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "node/hypervisor/test_slice.h"
@@ -26,7 +27,7 @@ TEST(Hypervisor, frees_a_lock_whose_holder_was_killed) {  // endless "Fail to lo
   });
   ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
   holder.kill();
-  ASSERT_TRUE(eventually([&] { return slice.claimed().devices[0].lock.load() == 0; }, 1000))
+  ASSERT_TRUE(eventually([&] { return slice.claimed().devices[0].lock.load() == 0; }))
       << slice.claimed().devices[0].lock.load();
   EXPECT_TRUE(eventually([&] { return slice.claimed().devices[0].used_bytes.load() == 0; }));
   EXPECT_GE(slice.claimed().devices[0].repairs.load(), 1u);
@@ -83,9 +84,9 @@ TEST(Hypervisor, survives_a_storm_of_kills) {  // a kill between clearing the ow
                                                     }));
     storm.clear();
   }
-  EXPECT_TRUE(eventually(
-      [&] { return slice.claimed().devices[0].used_bytes.load() == 0 && slice.claimed().devices[0].lock.load() == 0; },
-      2000));
+  EXPECT_TRUE(eventually([&] {
+    return slice.claimed().devices[0].used_bytes.load() == 0 && slice.claimed().devices[0].lock.load() == 0;
+  }));
   for (std::uint32_t slot = 0; slot < slice.claimed().process_high.load(); ++slot)
     EXPECT_TRUE(eventually([&] { return slice.claimed().processes[slot].state.load() == contract::kSlotFree; }));
 }
@@ -161,10 +162,15 @@ TEST(Hypervisor, overwrites_a_grant_back_within_a_moment) {
   ASSERT_TRUE(slice.start(process.pid()));
   ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
   auto writable = system::MappedPage::attach(slice.reply.slice_directory + "/grant", sizeof(GrantPage), true).value();
-  for (int i = 0; i < 5; ++i) {
+  // Each begins when the one before was seen, so that none is short by chance; a busy machine makes some of them long.
+  std::uint64_t shortest = ~0ull;
+  for (int i = 0; i < 6; ++i) {
+    const std::uint64_t begin = system::monotonic_ns();
     writable.as<GrantPage>()->devices[0].memory_limit_bytes.store(80 * kTestGi);
-    EXPECT_TRUE(eventually([&] { return slice.granted().devices[0].memory_limit_bytes.load() == kTestGi; }, 600)) << i;
+    ASSERT_TRUE(eventually([&] { return slice.granted().devices[0].memory_limit_bytes.load() == kTestGi; })) << i;
+    if (i > 0) shortest = std::min(shortest, system::monotonic_ns() - begin);
   }
+  EXPECT_LT(shortest, 600'000'000u);
 }
 
 // Programs of root can undo their view; the kernel tells the daemon of the change itself. It may be long after the
@@ -264,11 +270,14 @@ TEST(Hypervisor, keeps_limits_and_puts_pages_back_that_a_tenant_removes_replaces
     return system::identity_of(claim) && system::identity_of(claim)->inode == claim_inode;
   })) << "replace";
   ASSERT_EQ(::truncate(claim.c_str(), 0), 0);
-  EXPECT_TRUE(eventually([&] { return system::identity_of(claim)->size == sizeof(ClaimPage); })) << "truncate claim";
+  EXPECT_TRUE(eventually([&] {
+    const auto now = system::identity_of(claim);
+    return now && now->size == sizeof(ClaimPage);
+  })) << "truncate claim";
   ASSERT_EQ(::truncate(grant.c_str(), 100), 0);
   EXPECT_TRUE(eventually([&] {
-    return system::identity_of(grant)->size == sizeof(GrantPage) &&
-           slice.granted().devices[0].memory_limit_bytes.load() == 2 * kTestGi;
+    const auto now = system::identity_of(grant);
+    return now && now->size == sizeof(GrantPage) && slice.granted().devices[0].memory_limit_bytes.load() == 2 * kTestGi;
   })) << "truncate grant";
   {
     auto writable = system::MappedPage::attach(grant, sizeof(GrantPage), true).value();
@@ -318,15 +327,16 @@ TEST(Hypervisor, is_not_flooded_by_a_bell) {
     for (;;) [[maybe_unused]]
       const ssize_t sent = ::write(bell, rings.data(), rings.size());
   }
-  std::uint64_t slowest = 0;
-  for (int i = 0; i < 50; ++i) {
+  std::vector<std::uint64_t> took;
+  for (int i = 0; i < 51; ++i) {
     const std::uint64_t begin = system::monotonic_ns();
-    ASSERT_TRUE(daemon.client().version());
-    slowest = std::max(slowest, system::monotonic_ns() - begin);
+    EXPECT_TRUE(daemon.client().version());
+    took.push_back(system::monotonic_ns() - begin);
   }
   ::kill(flooder, SIGKILL);
   ::waitpid(flooder, nullptr, 0);
-  EXPECT_LT(slowest, 500'000'000u);
+  std::ranges::nth_element(took, took.begin() + 25);
+  EXPECT_LT(took[25], 500'000'000u) << "a flood slows all of them down, a busy machine some";
 }
 
 // Where all slices' pages lie nobody else would find room.
@@ -343,8 +353,12 @@ TEST(Hypervisor, cuts_a_claim_that_was_given_room_behind_its_end) {
     return info.st_blocks * 512;
   };
   constexpr off_t kRoom = 32 << 20;
+  int status = 0;  // it does not look before we have
+  ASSERT_EQ(::kill(daemon.pid(), SIGSTOP), 0);
+  ASSERT_EQ(::waitpid(daemon.pid(), &status, WUNTRACED), daemon.pid());
   if (::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, kRoom) != 0) GTEST_SKIP() << "no such room is given here";
   EXPECT_GE(on_disk(), kRoom);
+  ASSERT_EQ(::kill(daemon.pid(), SIGCONT), 0);
   EXPECT_TRUE(eventually([&] { return on_disk() < kRoom / 2; }));
   EXPECT_TRUE(eventually([&] { return daemon.has_event("tampered", "room behind its end"); }));
 }

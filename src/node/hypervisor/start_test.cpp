@@ -63,6 +63,7 @@ TEST(Hypervisor, says_so_when_there_is_no_gpu) {
 TEST(Hypervisor,
      keeps_limits_when_the_provider_crashes_or_hangs) {  // a failed start-up lookup switched limits off for life
   TestDaemon daemon;
+  daemon.options.deadlines.call_ns = 300'000'000;
   ASSERT_TRUE(daemon.start());
   Slice slice(daemon, request("a", 2 * kTestGi, 3000));
   Child child;
@@ -118,14 +119,14 @@ TEST(Client, finds_the_one_that_runs) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
   auto client =
-      Client::ensure_running({.state = daemon.state(), .hypervisor_command = {"/bin/false"}, .timeout_ms = 1000});
+      Client::ensure_running({.state = daemon.state(), .hypervisor_command = {"/bin/false"}, .timeout_ms = 10'000});
   ASSERT_TRUE(client);
   EXPECT_EQ(client->version().value()["pid"].as_int(), daemon.pid());
 }
 
 TEST(Client, says_that_the_state_directory_is_full_or_none_instead_of_pointing_at_a_log_nobody_could_write) {
   system::ScratchDirectory scratch;
-  EnsureOptions options{.state = scratch.path("full"), .hypervisor_command = {"/bin/false"}, .timeout_ms = 1000};
+  EnsureOptions options{.state = scratch.path("full"), .hypervisor_command = {"/bin/false"}, .timeout_ms = 10'000};
   ASSERT_TRUE(system::make_directories(options.state, 0755));
   ASSERT_EQ(::symlink("/dev/full", (options.state + "/hypervisor.log").c_str()), 0);
   EXPECT_EQ(Client::ensure_running(options).error().code, base::ErrorCode::kNoSpace);

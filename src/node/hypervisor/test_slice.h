@@ -110,6 +110,11 @@ class Program {
     char none = 0;
     if (::read(done[0], &none, 1) != 0) std::abort();  // it executes the file now
     ::close(done[0]);
+    const std::string known_as = name.substr(0, 15);  // as much of it as the kernel keeps, which is set after that
+    EXPECT_TRUE(eventually([&] {
+      const auto stat = system::process_stat(pid);
+      return stat && stat->name == known_as;
+    }));
   }
   ~Program() {
     ::kill(pid, SIGKILL);

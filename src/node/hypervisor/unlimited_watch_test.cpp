@@ -118,7 +118,8 @@ TEST(UnlimitedWatch, counts_against_no_slice_what_another_of_its_name_did) {
   Chain chain(true);
   Slice slice(daemon, request("a"));
   ASSERT_TRUE(slice.start(chain.pid));
-  EXPECT_EQ(chain.run(daemon, 2, [] { return false; }), 2);
+  // One: what the other had used up would end it, and a second may stay for long on a busy machine.
+  EXPECT_EQ(chain.run(daemon, 1, [] { return false; }), 1);
   EXPECT_EQ(endings(), before);
 }
 
