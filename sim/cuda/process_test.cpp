@@ -166,10 +166,11 @@ void uses_an_instance() {
   ASSERT_OK(cuEventCreate(&end, 0));
   std::uint64_t ns = 1'000'000;
   void* params[] = {&ns};
-  ASSERT_OK(cuLaunchKernel(busy, 1024, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  Held held(nullptr);
   ASSERT_OK(cuEventRecord(begin, nullptr));
   for (int i = 0; i < 300; ++i) ASSERT_OK(cuLaunchKernel(busy, 1024, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
   ASSERT_OK(cuEventRecord(end, nullptr));
+  held.let_go();
   say_reached();
   ASSERT_OK(cuEventSynchronize(end));
   float ms = 0;
@@ -241,9 +242,11 @@ void needs_three_tenths_of_a_second() {
   CUevent begin = nullptr, end = nullptr;
   ASSERT_OK(cuEventCreate(&begin, 0));
   ASSERT_OK(cuEventCreate(&end, 0));
+  Held held(nullptr);
   ASSERT_OK(cuEventRecord(begin, nullptr));
   for (int i = 0; i < 30; ++i) ASSERT_OK(cuLaunchKernel(b.function, 1024, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
   ASSERT_OK(cuEventRecord(end, nullptr));
+  held.let_go();
   ASSERT_OK(cuEventSynchronize(end));
   float ms = 0;
   ASSERT_OK(cuEventElapsedTime(&ms, begin, end));
@@ -327,16 +330,16 @@ class RolePlayer : public ::testing::Environment {
 
 TEST(Processes, with_an_endless_kernel_can_be_killed_and_the_card_goes_on) {
   const device::TestDirectory machine;
-  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", "h100"}};
-  auto shared = machine.attach("h100");
+  // Given up only after longer than this test may take.
+  constexpr const char* kCard = "h100;stall_ms=600000";
+  const Variables where{{"TENSOR_FUSION_SIM_DIR", machine.path()}, {"TENSOR_FUSION_SIM", kCard}};
+  auto shared = machine.attach(kCard);
   ASSERT_TRUE(shared);
   Role spinning("spins_for_ever", where);
   ASSERT_TRUE(spinning.reached());
   spinning.kill();
   EXPECT_EQ(spinning.join(), 128 + SIGKILL);
-  const std::uint64_t begin = device::now_ns();
   EXPECT_EQ(Role("works_and_goes", where).join(), 0);
-  EXPECT_LT(device::now_ns() - begin, 8'000'000'000U);  // not by waiting until the dead one's kernel is given up
   EXPECT_EQ(Role("leaves_a_kernel_spinning", where).join(), 0);
 }
 

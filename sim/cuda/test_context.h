@@ -73,6 +73,29 @@ inline constexpr const char* kTestKernels = R"(
 #define EXPECT_OK(call) EXPECT_EQ(call, CUDA_SUCCESS)
 #define ASSERT_OK(call) ASSERT_EQ(call, CUDA_SUCCESS)
 
+// Holds a stream up until all that is to run on it is there: a busy host that comes late with a piece of it would be
+// time in which the device has nothing to do.
+class Held {
+ public:
+  explicit Held(CUstream stream) {
+    EXPECT_OK(cuMemAlloc_v2(&flag_, 4));
+    EXPECT_OK(cuMemsetD32_v2(flag_, 0, 1));
+    EXPECT_OK(cuStreamCreate(&other_, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(cuStreamWaitValue32_v2(stream, flag_, 1, CU_STREAM_WAIT_VALUE_EQ));
+  }
+  ~Held() {
+    EXPECT_OK(cuStreamDestroy_v2(other_));
+    EXPECT_OK(cuMemFree_v2(flag_));
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  void let_go() { EXPECT_OK(cuStreamWriteValue32_v2(other_, flag_, 1, 0)); }
+
+ private:
+  CUdeviceptr flag_ = 0;
+  CUstream other_ = nullptr;
+};
+
 class Cuda : public ::testing::Test {
  protected:
   void SetUp() override {

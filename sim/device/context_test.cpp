@@ -17,12 +17,14 @@ using ContextOnACard = OnTinyCard;
 
 TEST_F(ContextOnACard, tells_exact_device_times_and_waits_for_them) {
   Ticket last = 0;
+  const std::uint64_t begin = now_ns();
   for (int i = 0; i < 10; ++i) last = context->submit(0, kernel(1 * kMs));
   const auto event = context->allocate_event();
   ASSERT_TRUE(event);
   const Ticket marker = context->submit(0, {.kind = WorkKind::marker, .event = *event});
-  EXPECT_FALSE(context->done(marker));
-  EXPECT_FALSE(context->wait(marker, now_ns()));
+  // A busy host may come here when all is over, and not before.
+  EXPECT_TRUE(!context->done(marker) || now_ns() >= begin + 10 * kMs);
+  EXPECT_TRUE(!context->wait(marker, now_ns()) || now_ns() >= begin + 10 * kMs);
   ASSERT_TRUE(context->wait(marker));
   EXPECT_GE(now_ns(), context->span(last)->end_ns);
   EXPECT_EQ(context->span(last)->end_ns - context->span(make_ticket(0, 1))->start_ns, 10 * kMs);
@@ -69,11 +71,17 @@ TEST(Context, a_lane_that_waits_for_another_card_goes_on_exactly_when_that_is_do
   auto a = Context::create(**machine, 0);
   auto b = Context::create(**machine, kEnginesPerDevice);
   ASSERT_TRUE(a && b);
-  const Ticket first = a->submit(0, kernel(5 * kMs));
-  b->submit(0, {.kind = WorkKind::wait, .after = {a->id(), first}});
-  const Ticket second = b->submit(0, kernel(1 * kMs));
-  a->submit(0, {.kind = WorkKind::wait, .after = {b->id(), second}});
-  const Ticket third = a->submit(0, kernel(1 * kMs));
+  const std::uint64_t start = now_ns() + 200 * kMs;  // all of it is there by then
+  const auto from_start = [&](std::uint64_t ns) {
+    Work work = kernel(ns);
+    work.arrival_ns = start;
+    return work;
+  };
+  const Ticket first = a->submit(0, from_start(5 * kMs));
+  b->submit(0, {.kind = WorkKind::wait, .after = {a->id(), first}, .arrival_ns = start});
+  const Ticket second = b->submit(0, from_start(1 * kMs));
+  a->submit(0, {.kind = WorkKind::wait, .after = {b->id(), second}, .arrival_ns = start});
+  const Ticket third = a->submit(0, from_start(1 * kMs));
   ASSERT_TRUE(b->wait(second));
   EXPECT_EQ(b->span(second)->start_ns, a->span(first)->end_ns);
   ASSERT_TRUE(a->wait(third));
@@ -86,7 +94,7 @@ TEST(Context, cards_that_wait_for_each_other_in_turns_lose_no_time) {
   ASSERT_TRUE(machine);
   std::vector<Context> ring;
   for (unsigned d = 0; d < 3; ++d) ring.push_back(*Context::create(**machine, d * kEnginesPerDevice));
-  const std::uint64_t start = now_ns() + 1 * kMs;
+  const std::uint64_t start = now_ns() + 200 * kMs;  // all of it is there by then
   Dependency before;
   std::vector<Ticket> hops;
   for (unsigned i = 0; i < 60; ++i) {  // a baton that goes round, beside work of each card's own
@@ -149,7 +157,7 @@ TEST(Context, a_killed_process_leaves_nothing_but_its_account) {
   auto context = Context::create(**machine, 0);
   ASSERT_TRUE(context);
   const Ticket mine = context->submit(0, kernel(1 * kMs));
-  EXPECT_TRUE(context->wait(mine, now_ns() + 2000 * kMs));
+  EXPECT_TRUE(context->wait(mine, now_ns() + 8000 * kMs)) << "and not by waiting until the dead one's is given up";
   (*machine)->reap();
   EXPECT_EQ(memory_info(**machine, 0).used_bytes, (*machine)->device(0).profile.context_overhead_bytes);
   child.end();

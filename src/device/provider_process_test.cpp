@@ -25,7 +25,7 @@ class ProviderProcessTest : public ::testing::Test {
   }
   void start(const std::string& library = FAKE_ACCELERATOR_LIBRARY) {
     ProviderDeadlines deadlines;
-    deadlines.call_ns = 200'000'000;
+    deadlines.call_ns = call_ns_;
     deadlines.first_pause_ns = 5'000'000;
     provider_ = std::make_unique<ProviderProcess>(
         *loop_, library, deadlines,
@@ -37,7 +37,7 @@ class ProviderProcessTest : public ::testing::Test {
   }
   template <typename Condition>
   bool until(Condition condition) {
-    const std::uint64_t end = system::monotonic_ns() + 10'000'000'000;
+    const std::uint64_t end = system::monotonic_ns() + 30'000'000'000;
     while (!condition() && system::monotonic_ns() < end) loop_->run_once(10'000'000);
     return condition();
   }
@@ -51,6 +51,7 @@ class ProviderProcessTest : public ::testing::Test {
   system::ScratchDirectory scratch_;
   std::unique_ptr<system::Loop> loop_;
   std::unique_ptr<ProviderProcess> provider_;
+  std::uint64_t call_ns_ = 20'000'000'000;  // a busy machine is no hanging driver
   int readies_ = 0;
   std::vector<std::string> troubles_;
   std::string log_;
@@ -81,10 +82,12 @@ TEST_F(ProviderProcessTest, turns_a_crash_into_a_sentence_and_starts_again) {
 }
 
 TEST_F(ProviderProcessTest, kills_a_provider_that_hangs) {
+  call_ns_ = 300'000'000;
   start();
   ASSERT_TRUE(until([&] { return provider_->ready(); }));
   const pid_t first = provider_->pid();
   const auto ticks = system::start_ticks(first).value();
+  const int before = readies_;
   world("hang AccelGetProcessInformation\n");
   const auto answer = call(ProviderCall::kProcesses);
   ASSERT_FALSE(answer);
@@ -92,7 +95,7 @@ TEST_F(ProviderProcessTest, kills_a_provider_that_hangs) {
       << answer.error().message;
   EXPECT_FALSE(system::is_alive(first, ticks));
   world("");
-  EXPECT_TRUE(until([&] { return readies_ == 2; }));
+  EXPECT_TRUE(until([&] { return readies_ > before; }));
 }
 
 TEST_F(ProviderProcessTest, names_what_a_library_lacks) {

@@ -58,7 +58,7 @@ class Gate : public ::testing::Test {
   static void* page(std::size_t size) {
     return ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
-  void beat() { grant_->heartbeat_ns = os::monotonic_ns() + 10'000 * kMs; }  // for as long as the test lasts
+  void beat() { grant_->heartbeat_ns = os::monotonic_ns() + 100'000 * kMs; }  // for as long as the test lasts
   contract::GrantDevice& granted() { return grant_->devices[0]; }
   const contract::ClaimProcessDevice& claimed() const { return claim_->processes[0].devices[0]; }
 

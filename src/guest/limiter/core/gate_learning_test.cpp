@@ -79,12 +79,12 @@ TEST_F(Gate, lets_a_few_short_new_ones_through_together) {
 
 TEST_F(Gate, waits_for_work_that_takes_far_longer_than_it_used_to) {
   teach(0xf0, 100'000);
+  const std::uint64_t from = os::monotonic_ns();
   launch(0xf0, 60 * kMs);
   gate::before_sync(device_, nullptr, false, false);  // a marker behind it
-  const std::uint64_t from = os::monotonic_ns();
   while (since_ms(from) < 4) std::this_thread::yield();
   launch(0xf0, 100'000);
-  EXPECT_GE(since_ms(from), 45.0);
+  EXPECT_GE(since_ms(from), 50.0);
   sync();
 }
 
@@ -125,11 +125,11 @@ TEST_F(Gate, forgets_what_is_unknown_when_the_launch_fails) {
 
 TEST_F(Gate, sends_one_launch_of_an_unknown_function_at_a_time) {
   const std::uint64_t from = os::monotonic_ns();
-  launch(0xabc0, 6 * kMs);
+  launch(0xabc0, 200 * kMs);  // longer than a busy host keeps this thread from coming with the second
   EXPECT_EQ(claimed().held_launches.load(), 0u);
   launch(0xabc0, 6 * kMs);
   EXPECT_EQ(claimed().held_launches.load(), 1u);
-  EXPECT_GE(since_ms(from), 5.0) << "the second waits for the first measurement";
+  EXPECT_GE(since_ms(from), 190.0) << "the second waits for the first measurement";
   sync();
 }
 

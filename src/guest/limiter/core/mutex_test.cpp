@@ -30,7 +30,7 @@ TEST(ForkMutex, held_in_the_parent_stops_no_child) {
   mutex.lock();
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(5);
+    ::alarm(30);
     mutex.lock();
     mutex.unlock();
     mutex.lock();
