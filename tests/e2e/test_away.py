@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import until
+from conftest import PATIENCE_S, until
 from slices import another_user, sleeper, slices
 
 
@@ -77,7 +77,7 @@ def test_a_hypervisor_that_does_not_answer_is_named_and_no_command_waits_long(ma
              for words in ("ps", "run --vram 1Gi -- true", "limit night --compute 20%", "kill night other", "doctor", "hypervisor --stop")}
     try:
         for words, child in asked.items():  # all at once; on a quiet machine each takes 10 s
-            output = child.communicate(timeout=19)[0]
+            output = child.communicate(timeout=PATIENCE_S)[0]
             assert child.returncode == {"run": 118, "doctor": 1}.get(words.split()[0], 18), output
             assert f"`kill -9 {hypervisor.pid}` ends it" in output and f"pid {hypervisor.pid}" in output, words
             assert "hypervisor --stop" not in output

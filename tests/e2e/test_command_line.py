@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conftest import GIB, ROOT, until
+from conftest import GIB, PATIENCE_S, ROOT, until
 from slices import another_user, sleeper, slices
 
 
@@ -114,7 +114,7 @@ def test_a_slice_ends_with_its_program_and_gives_its_share_back(machine):
     _, error = machine.cli("run", "--gpu", "0", "--vram", "20Gi", "--", "true", code=110)
     assert "GPU 0" in error and "wait" in error
     first.kill()
-    until("the share is free", lambda: not slices(machine), 2)
+    until("the share is free", lambda: not slices(machine))
     machine.cli("run", "--gpu", "0", "--vram", "70Gi", "--compute", "100%", "--", "true")
 
 
@@ -177,7 +177,7 @@ def test_kill_reaches_every_process_of_the_slice(machine):
     children = until("both children run", lambda: (pids := subprocess.run(["pgrep", "-P", str(tree.pid)], capture_output=True, text=True).stdout.split())
                      and len(pids) == 2 and pids)
     machine.cli("kill", "tree", "--signal", "KILL")
-    assert tree.child.wait(10) == -signal.SIGKILL
+    assert tree.child.wait(PATIENCE_S) == -signal.SIGKILL
     until("its children are gone", lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in children))
 
 
@@ -188,11 +188,11 @@ def test_kill_names_what_does_not_end(machine):
     _, error = machine.cli("kill", "deaf", code=1)
     assert str(deaf.pid) in error and "kill -s KILL deaf" in error
     assert machine.cli("kill", "deaf", "-s", "USR2", "-o", "json", code=0)  # not meant to end it: nothing to wait for
-    assert deaf.child.wait(10) == -signal.SIGUSR2
-    polite = sleeper(machine, "--vram", "1Gi", "--name", "polite", program=("sh", "-c", "trap 'sleep 0.5; exit 0' TERM; echo '1'; while :; do sleep 0.1; done"))
+    assert deaf.child.wait(PATIENCE_S) == -signal.SIGUSR2
+    polite = sleeper(machine, "--vram", "1Gi", "--name", "polite", program=("sh", "-c", "trap 'sleep 0.2; exit 0' TERM; echo '1'; while :; do sleep 0.1; done"))
     polite.said()
     assert machine.cli("kill", "polite") == ("", "")
-    assert polite.child.poll() is not None or polite.child.wait(1) == 0
+    assert polite.child.poll() is not None or polite.child.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")

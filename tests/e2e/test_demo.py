@@ -35,8 +35,12 @@ def test_an_interrupted_demonstration_leaves_nothing(number):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if demo.poll() == 2:
         pytest.skip("the demonstration's programs are not installed: " + demo.stderr.read())
-    until("its hypervisor serves", lambda: demo.poll() is not None or any((at / "state/hypervisor.sock").exists() for at in folders() - before))
-    mine, = [at for at in folders() - before if demo.poll() is None and str(demo.pid) in map(str, parents(with_state(at)))]
+    def mine_of():
+        return [at for at in folders() - before if (at / "state/hypervisor.sock").exists() and demo.pid in parents(with_state(at))]
+
+    found = until("its hypervisor serves", lambda: mine_of() or demo.poll() is not None)
+    assert demo.poll() is None, "it ended by itself"
+    mine, = found
     demo.send_signal(number)
     _, error = demo.communicate(timeout=60)
     assert demo.returncode == 128 + number, error

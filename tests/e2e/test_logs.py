@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import MIB, until
+from conftest import MIB, PATIENCE_S, until
 from slices import another_user, slices
 from terminal import Terminal
 
@@ -16,7 +16,7 @@ def test_logs_keep_what_a_detached_program_prints(machine):
     assert machine.cli("logs", "night", "--tail", "1")[0] == "two\n"
     follower = subprocess.Popen(machine.program("logs", "-f", "night"), env=machine.environment, stdout=subprocess.PIPE, text=True)
     machine.cli("kill", "night")
-    assert follower.communicate(timeout=20)[0] == "one\ntwo\n", "following ends with the slice"
+    assert follower.communicate(timeout=PATIENCE_S)[0] == "one\ntwo\n", "following ends with the slice"
     assert machine.cli("logs", "night")[0] == "one\ntwo\n", "and the output outlives it"
 
 

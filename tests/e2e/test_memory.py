@@ -2,6 +2,7 @@
 import json
 import shutil
 import sys
+import time
 
 import pytest
 
@@ -67,9 +68,18 @@ def test_memory_of_a_killed_program_is_back_within_a_second(machine):
     for _ in range(3):
         tenant.said()
     assert machine.free_bytes() <= before - 4 * GIB
+    killed = time.monotonic()
     tenant.kill()
-    until("the memory is free again", lambda: machine.free_bytes() == before, seconds=1)
-    until("the slice is gone", lambda: not slices(machine), seconds=1)
+
+    def within_a_second(what, condition):
+        """No look that begins later finds it otherwise, however long a look takes on a busy machine."""
+        begun = time.monotonic()
+        while not condition():
+            assert begun - killed < 1, f"a second later not yet: {what}"
+            begun = time.monotonic()
+
+    within_a_second("the memory is free again", lambda: machine.free_bytes() == before)
+    within_a_second("the slice is gone", lambda: not slices(machine))
 
 
 def test_a_limit_is_changed_while_the_program_runs(machine):

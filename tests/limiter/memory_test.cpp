@@ -116,7 +116,7 @@ class KilledAt : public ::testing::TestWithParam<FaultPoint> {
     const auto after = guest::limiter::testing::run(machine.tenant({"race", "50", "2", "2"}));
     EXPECT_EQ(after.status, 0) << "after one that died there the " << time << ". time";
     EXPECT_EQ(after.value("wrong"), "0");
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   }
 
  private:
@@ -170,7 +170,7 @@ TEST_P(KilledAt, tenants_are_returned_at_once_and_block_nobody) {
     ASSERT_TRUE(dies({"huge", std::to_string(kGiB)}, 1)) << "no process came there";
     others_go_on(1);
     collect_dead();
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (machine.ledger() != 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     EXPECT_EQ(machine.ledger(), 0u);
     for (const auto& process : machine.slice().claim().processes)
@@ -199,7 +199,7 @@ TEST(Killed, tenants_leave_nothing_behind_whichever_lock_they_held) {
   for (; time <= 40 && dies_in_lock(machine, time); ++time) {
     Talk after(machine.tenant({"churn", "10", "1", "2"}));
     ASSERT_EQ(after.line(), "ready") << "after one that died in the lock the " << time << ". time";
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (machine.ledger() != machine.overhead() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     ASSERT_EQ(machine.ledger(), machine.overhead()) << "after one that died in the lock the " << time << ". time";
     after.go();

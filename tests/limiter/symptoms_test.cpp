@@ -158,7 +158,7 @@ TEST(Symptom, the_card_itself_is_full_below_the_limit) {
   EXPECT_EQ(second.value("take"), "2");
   const auto start = std::chrono::steady_clock::now();  // the second has ended: its slot is returned
   while (machine.ledger() != machine.tenants_real_bytes() &&
-         std::chrono::steady_clock::now() - start < std::chrono::seconds(1))
+         std::chrono::steady_clock::now() - start < std::chrono::seconds(30))
     std::this_thread::yield();
   EXPECT_EQ(machine.ledger(), machine.tenants_real_bytes());
   tenant.go();

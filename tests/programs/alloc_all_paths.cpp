@@ -234,7 +234,7 @@ int main(int argc, char** argv) {
     long long after = used(d);
     // In a slice a module's data is not on the ledger but measured, so the view follows a moment later.
     const bool measured = std::string(name) == "cuModuleGlobal";
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (measured && !keep && after != before && std::chrono::steady_clock::now() < patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       after = used(d);

@@ -100,7 +100,7 @@ long long used(Driver& d) {
 
 // In a slice what the ledger does not count is measured, so the view follows a moment later.
 long long left_of(Driver& d, long long before) {
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (used(d) != before && std::chrono::steady_clock::now() < patience)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return used(d) - before;
