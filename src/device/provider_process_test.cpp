@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "system/clock.h"
+#include "system/eventually.h"
 #include "system/process.h"
 #include "system/scratch_directory.h"
 
@@ -70,15 +71,21 @@ TEST_F(ProviderProcessTest, turns_a_crash_into_a_sentence_and_starts_again) {
   start();
   ASSERT_TRUE(until([&] { return provider_->ready(); }));
   world("crash AccelGetProcessInformation\n");
-  const auto answer = call(ProviderCall::kProcesses);
-  ASSERT_FALSE(answer);
-  EXPECT_NE(answer.error().message.find("signal 11"), std::string::npos) << answer.error().message;
-  EXPECT_NE(answer.error().message.find("AccelGetProcessInformation"), std::string::npos);
+  std::string said;
+  int crashes = 0;
+  for (; crashes < 20 && said.find("signal 11") == std::string::npos; ++crashes) {  // a busy kernel may not know yet
+    ASSERT_TRUE(until([&] { return readies_ == crashes + 1; }));
+    const auto answer = call(ProviderCall::kProcesses);
+    ASSERT_FALSE(answer);
+    said = answer.error().message;
+    EXPECT_NE(said.find("AccelGetProcessInformation"), std::string::npos) << said;
+  }
+  EXPECT_NE(said.find("signal 11"), std::string::npos) << said;
   world("process 5 GPU-aa 77 3\n");
-  ASSERT_TRUE(until([&] { return readies_ == 2; }));
+  ASSERT_TRUE(until([&] { return readies_ == crashes + 1; }));
   EXPECT_EQ(ProviderProcess::items<ProcessInformation>(call(ProviderCall::kProcesses).value()).at(0).memoryUsedBytes,
             77u);
-  EXPECT_EQ(troubles_.size(), 1u);
+  EXPECT_EQ(troubles_.size(), static_cast<std::size_t>(crashes));
 }
 
 TEST_F(ProviderProcessTest, kills_a_provider_that_hangs) {
@@ -93,7 +100,7 @@ TEST_F(ProviderProcessTest, kills_a_provider_that_hangs) {
   ASSERT_FALSE(answer);
   EXPECT_NE(answer.error().message.find("hangs in AccelGetProcessInformation"), std::string::npos)
       << answer.error().message;
-  EXPECT_FALSE(system::is_alive(first, ticks));
+  EXPECT_TRUE(system::eventually([&] { return !system::is_alive(first, ticks); }));
   world("");
   EXPECT_TRUE(until([&] { return readies_ > before; }));
 }
@@ -123,7 +130,7 @@ TEST_F(ProviderProcessTest, ends_its_process_with_itself) {
   const pid_t pid = provider_->pid();
   const auto ticks = system::start_ticks(pid).value();
   provider_.reset();
-  EXPECT_FALSE(system::is_alive(pid, ticks));
+  EXPECT_TRUE(system::eventually([&] { return !system::is_alive(pid, ticks); })) << "nobody waits long for its end";
 }
 
 }  // namespace
