@@ -216,7 +216,7 @@ TEST(Hypervisor, rests_while_it_has_no_descriptor_left_and_keeps_some_for_its_ow
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());
   std::vector<std::unique_ptr<system::LineConnection>> held;
-  const auto add_one = [&](int wait_ms) {
+  const auto add_one = [&](std::uint64_t wait_ms) {
     held.push_back(
         std::make_unique<system::LineConnection>(*system::connect_unix(daemon.state() + "/hypervisor.sock")));
     return held.back()->send(R"({"op":"version"})", 1000) && held.back()->receive(wait_ms);
