@@ -25,7 +25,7 @@ int open_claim() {
 }
 
 // The C library's own thread: this library has none to link with, and every program that has CUDA has threads.
-bool start_thread(void* (*body)(void*), void* argument) {
+bool start_thread([[maybe_unused]] void* (*body)(void*), [[maybe_unused]] void* argument) {
 #if defined(__SANITIZE_THREAD__)
   return false;  // it must know of every thread
 #else
