@@ -28,7 +28,7 @@ std::uint64_t mixed(std::uint64_t value) {
   return value ^ (value >> 33);
 }
 
-std::uint64_t as_mark(std::uint64_t value) { return kFirstMark | (value & (kFirstMark - 1)); }
+std::uint64_t as_mark(std::uint64_t value) { return kFirstMark | (value & (kFirstMark - 2)); }
 
 Text<64> path_of(const char* directory, int file) {
   Text<64> path;
@@ -70,6 +70,16 @@ int set_mark(int file, std::uint64_t mark) {
 void clear_mark(int file, std::uint64_t mark) {
   struct flock lock;
   lock_call(file, kSetLock, F_UNLCK, mark, lock);
+}
+
+int set_own_mark(int file, std::uint64_t mark) {
+  struct flock lock;
+  return static_cast<int>(lock_call(file, F_SETLK, F_RDLCK, mark, lock));
+}
+
+void clear_own_mark(int file, std::uint64_t mark) {
+  struct flock lock;
+  lock_call(file, F_SETLK, F_UNLCK, mark, lock);
 }
 
 bool has_mark(int other, std::uint64_t mark) {

@@ -8,13 +8,17 @@
 
 namespace tensor_fusion::guest::limiter {
 
-inline constexpr std::uint64_t kFirstMark = std::uint64_t{1} << 61;  // and as many from there on
+inline constexpr std::uint64_t kFirstMark = std::uint64_t{1} << 61;  // and every second one from there on
 
 std::uint64_t fresh_mark();                                  // nobody else's
 std::uint64_t mark_of(const void* bytes, std::size_t size);  // the same for the same bytes
 
 int set_mark(int file, std::uint64_t mark);  // 0 or -errno
 void clear_mark(int file, std::uint64_t mark);
+// The same by this process instead of by the open file: it goes with the process, and with the first descriptor of that
+// inode that this closes.
+int set_own_mark(int file, std::uint64_t mark);
+void clear_own_mark(int file, std::uint64_t mark);
 // Of any open file of that inode but `other`. A wider lock than a mark is none, so that nobody's memory stays charged
 // for what another user locks on a device file that all have.
 bool has_mark(int other, std::uint64_t mark);

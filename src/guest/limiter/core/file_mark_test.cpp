@@ -71,6 +71,30 @@ TEST_F(FileMark, is_no_lock_over_all_bytes) {
   EXPECT_NE(set_mark(file, mark), 0);
 }
 
+TEST_F(FileMark, of_a_process_goes_with_it_though_a_child_has_the_descriptor) {
+  int line[2];
+  ASSERT_EQ(::pipe(line), 0);
+  const pid_t maker = ::fork();
+  if (maker == 0) {
+    if (set_own_mark(file, mark) != 0) ::_exit(1);
+    if (::fork() == 0) {
+      ::close(line[0]);
+      ::usleep(300'000);  // beyond its parent
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(maker, &status, 0), maker);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(has_mark(file, mark));
+  ASSERT_EQ(set_own_mark(file, mark), 0);
+  EXPECT_TRUE(has_mark(other, mark));
+  clear_own_mark(file, mark);
+  EXPECT_FALSE(has_mark(other, mark));
+  ::close(line[0]);
+  ::close(line[1]);
+}
+
 TEST_F(FileMark, is_the_same_for_the_same_bytes_only) {
   const char a[] = "abc", b[] = "abd";
   EXPECT_EQ(mark_of(a, 3), mark_of("abc", 3));

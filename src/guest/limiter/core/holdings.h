@@ -19,8 +19,10 @@ enum class Kind : std::uint8_t {
   tile,     // of a sparse array, with physical memory; context = the array, bytes = its size if unknown, extra = record
   record,   // physical memory; key = number, bytes charged, context = live handles, extra = live mappings
   setting,  // memory that a limit set for a context lets it take; key = context and limit
-  trace,    // of physical memory that has gone out; key = its record, extra = mark, context = inode, bytes = probe
+  trace,    // of physical memory that has gone out; key = its record, extra = mark, context = inode, bytes = probe,
+            // device = whether this process pays
   origin,   // of physical memory that has come in; key = its record, extra = mark
+  orphan,   // of such that nobody of the slice pays for; key = its record, device = where it is
   shared,   // a pointer that others may open; like one, extra = mark
   opened,   // a pointer of another process; extra = mark, context = where it was opened
   exec,     // an executable graph with memory nodes; bytes = what its first run may reserve, extra = trims seen

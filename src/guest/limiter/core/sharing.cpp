@@ -97,6 +97,7 @@ bool Sharing::mark(int file, Trace& trace) {
 }
 
 void Sharing::forget(const Trace& trace) {
+  if (const int file = ask_file(); trace.paid && file >= 0) clear_own_mark(file, trace.mark + 1);
   if (trace.probe < 0) return;
   {
     Guard guard(device_mutex_);
@@ -110,11 +111,27 @@ bool Sharing::is_held(const Trace& trace) {
   if (trace.probe == Trace::kUnknown) return true;
   if (trace.probe >= 0 && (identity_of(trace.probe) != trace.identity || has_mark(trace.probe, trace.mark)))
     return true;
-  const int claim = open_claim();  // not the file of our own marks, which would not see those
-  if (claim < 0) return false;
-  const bool held = has_mark(claim, trace.mark);
-  os::close_file(claim);
-  return held;
+  const int claim = ask_file();
+  return claim >= 0 && has_mark(claim, trace.mark);
+}
+
+int Sharing::ask_file() {
+  if (const int known = ask_file_.load(std::memory_order_acquire); known != 0) return known - 1;
+  Guard guard(held_mutex_);
+  if (ask_file_.load(std::memory_order_relaxed) == 0) {
+    if (const int file = open_claim(); file >= 0) ask_file_.store(file + 1, std::memory_order_release);
+  }
+  return ask_file_.load(std::memory_order_relaxed) - 1;
+}
+
+// Beside the mark itself, which importers bear on the same file.
+void Sharing::vouch(Trace& trace) {
+  if (const int file = ask_file(); file >= 0) trace.paid = set_own_mark(file, trace.mark + 1) == 0;
+}
+
+bool Sharing::is_vouched_for(std::uint64_t mark) {
+  const int file = ask_file();
+  return file < 0 || has_mark(file, mark + 1);
 }
 
 bool Sharing::keep(Attachment& attached, const Trace& trace, std::uint32_t device, std::uint64_t bytes) {

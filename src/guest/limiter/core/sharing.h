@@ -20,6 +20,7 @@ struct Trace {
   std::uint64_t mark = 0;
   std::uint64_t identity = 0;  // of the inode
   int probe = kNoFile;         // an open file of ours of the same inode
+  bool paid = false;           // by this process, which says so in the claim file
 };
 
 class Sharing {
@@ -28,6 +29,9 @@ class Sharing {
   // be marked (a kernel before 3.15): then nothing is known of it.
   bool mark(int file, Trace& trace);
   void forget(const Trace& trace);
+  // Says that this process pays for what bears that mark, and asks whether anybody of the slice does.
+  void vouch(Trace& trace);
+  bool is_vouched_for(std::uint64_t mark);
 
   // Whether others hold it; then the bytes stay charged until they do not, and the trace is this object's.
   bool keep(Attachment& attached, const Trace& trace, std::uint32_t device, std::uint64_t bytes);
@@ -60,6 +64,7 @@ class Sharing {
   void watch(Attachment& attached);
   static void* watch_thread(void* attachment);
   int claim_file();
+  int ask_file();
 
   Mutex mutex_;  // of what is kept
   List<Kept> kept_;
@@ -72,6 +77,8 @@ class Sharing {
   List<Held> held_;
   int held_file_;  // likewise: bears the marks of what this process holds
   std::uint64_t held_identity_;
+  // Another one, which sees those, and is never closed: with it went what this process vouches for.
+  std::atomic<int> ask_file_;
 };
 
 }  // namespace tensor_fusion::guest::limiter

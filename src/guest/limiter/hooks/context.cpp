@@ -31,6 +31,7 @@ void context_gone(CUcontext context) {
         case Kind::record:
         case Kind::trace:
         case Kind::origin:
+        case Kind::orphan:
         case Kind::exec:
           return false;  // these belong to no context
         case Kind::opened:

@@ -11,7 +11,22 @@ namespace {
 
 constexpr std::size_t kFabricBytes = 64;  // a word by which memory goes to other processes, also of other machines
 
-Trace trace_of(const Holding& holding) { return {holding.extra, holding.context, static_cast<int>(holding.bytes)}; }
+Trace trace_of(const Holding& holding) {
+  return {holding.extra, holding.context, static_cast<int>(holding.bytes), holding.device != 0};
+}
+
+bool remember_trace(Attachment& attached, std::uint64_t record, const Trace& trace) {
+  Holding holding;
+  holding.kind = Kind::trace;
+  holding.key = record;
+  holding.extra = trace.mark;
+  holding.context = trace.identity;
+  holding.bytes = static_cast<std::uint64_t>(static_cast<std::int64_t>(trace.probe));
+  holding.device = trace.paid ? 1 : 0;
+  if (attached.holdings.insert(holding)) return true;
+  attached.sharing.forget(trace);
+  return false;
+}
 
 std::uint64_t mark_of_import(const void* os_handle, CUmemAllocationHandleType type) {
   if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -35,13 +50,50 @@ void remember_export(Attachment& attached, std::uint64_t record, const void* out
   } else {
     return;
   }
-  Holding holding;
-  holding.kind = Kind::trace;
-  holding.key = record;
-  holding.extra = trace.mark;
-  holding.context = trace.identity;
-  holding.bytes = static_cast<std::uint64_t>(static_cast<std::int64_t>(trace.probe));
-  if (!attached.holdings.insert(holding)) attached.sharing.forget(trace);
+  Holding made;
+  if (!trace.paid && attached.holdings.find(Kind::record, record, made) && made.bytes != 0)
+    attached.sharing.vouch(trace);
+  remember_trace(attached, record, trace);
+}
+
+// Memory on a device of ours has come in by a descriptor, and its maker has died, or was never of this slice: whoever
+// uses it pays.
+void remember_orphan(Attachment& attached, CUmemGenericAllocationHandle handle, std::uint64_t record, int file,
+                     std::uint64_t mark) {
+  if (mark != 0 && attached.sharing.is_vouched_for(mark)) return;
+  CUmemAllocationProp properties{};
+  if (driver().cuMemGetAllocationPropertiesFromHandle == nullptr ||
+      driver().cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS ||
+      properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    return;
+  Device* device = device_of(properties.location.id);
+  Trace trace;
+  trace.mark = mark;
+  if (device == nullptr || !attached.sharing.mark(file, trace)) return;
+  attached.sharing.vouch(trace);
+  Holding orphan;
+  orphan.kind = Kind::orphan;
+  orphan.key = record;
+  orphan.device = static_cast<std::uint32_t>(device - attached.devices);
+  if (remember_trace(attached, record, trace)) attached.holdings.insert(orphan);
+}
+
+// An orphan's size shows only where it is used. Not with the physical lock held, since who reserves may wait.
+Room adopt(Attachment& attached, std::uint64_t record, std::uint64_t bytes) {
+  Holding orphan;
+  Holding known;
+  if (!attached.holdings.find(Kind::orphan, record, orphan) || !attached.holdings.find(Kind::record, record, known) ||
+      known.bytes >= bytes)
+    return Room::fits;
+  const std::uint64_t more = bytes - known.bytes;
+  const Room room = reserve(attached.devices[orphan.device], more);
+  if (!room) return room;
+  if (!attached.holdings.update(Kind::record, record, [&](Holding& holding) {
+        holding.bytes += more;
+        holding.device = orphan.device;
+      }))
+    release(attached.devices[orphan.device], more);  // let go by another thread meanwhile
+  return room;
 }
 
 bool remember(Attachment& attached, CUmemGenericAllocationHandle handle, std::uint64_t bytes, std::uint32_t device) {
@@ -75,6 +127,7 @@ void count_physical(Attachment& attached, std::uint64_t number, int handles, int
   if (!gone || !attached.holdings.take(Kind::record, number, record)) return;
   Holding other;
   if (attached.holdings.take(Kind::origin, number, other)) attached.sharing.let_go(other.extra);
+  attached.holdings.take(Kind::orphan, number, other);
   if (attached.holdings.take(Kind::trace, number, other)) {
     if (record.bytes == 0) {
       attached.sharing.forget(trace_of(other));
@@ -165,8 +218,8 @@ TF_ENTRY(cuMemExportToShareableHandle,
   return result;
 }
 
-// Imported memory is charged where it was made. It has a record so that its handle is not taken for another, and so
-// that whoever made it knows that it is held here.
+// Imported memory is charged where it was made, and here where nobody else pays for it. It has a record so that its
+// handle is not taken for another, and so that whoever made it knows that it is held here.
 TF_ENTRY(cuMemImportFromShareableHandle,
          (CUmemGenericAllocationHandle * handle, void* os_handle, CUmemAllocationHandleType type)) {
   Attachment* attached = registered();
@@ -180,6 +233,9 @@ TF_ENTRY(cuMemImportFromShareableHandle,
   if (result == CUDA_SUCCESS && attached->holdings.find(Kind::physical, *handle, known)) {
     count_physical(*attached, known.extra, 1, 0);
   } else if (result == CUDA_SUCCESS && remember(*attached, *handle, 0, 0)) {
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+      remember_orphan(*attached, *handle, attached->records,
+                      static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)), mark);
     origin.kind = Kind::origin;
     origin.key = attached->records;
     origin.extra = mark;
@@ -193,8 +249,12 @@ TF_ENTRY(cuMemMap, (CUdeviceptr pointer, std::size_t bytes, std::size_t offset, 
                     std::uint64_t flags)) {
   Attachment* attached = attachment();
   if (attached == nullptr) return TF_FORWARD(cuMemMap, pointer, bytes, offset, handle, flags);
-  Guard guard(attached->physical_mutex);
   Holding physical;
+  if (attached->holdings.find(Kind::physical, handle, physical)) {
+    if (const Room room = adopt(*attached, physical.extra, offset + bytes); !room) return no_room(room);
+  }
+  physical = {};
+  Guard guard(attached->physical_mutex);
   const bool known = attached->holdings.find(Kind::physical, handle, physical);
   Holding mapping;
   mapping.kind = Kind::mapping;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,38 @@ constexpr std::uint64_t kMiB = 1 << 20;
 
 int driver_file = -1;  // what all that is exported is an open file of
 
+bool send_file(int line, int file) {
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof file)] = {};
+  char byte = 0;
+  iovec piece{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  cmsghdr* carried = CMSG_FIRSTHDR(&message);
+  carried->cmsg_level = SOL_SOCKET;
+  carried->cmsg_type = SCM_RIGHTS;
+  carried->cmsg_len = CMSG_LEN(sizeof file);
+  std::memcpy(CMSG_DATA(carried), &file, sizeof file);
+  return ::sendmsg(line, &message, 0) == 1;
+}
+
+int receive_file(int line) {
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  char byte = 0;
+  iovec piece{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  int file = -1;
+  if (::recvmsg(line, &message, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&message) != nullptr)
+    std::memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof file);
+  return file;
+}
+
 enum class File { memory, device };
 class Shared : public ::testing::TestWithParam<File> {
  protected:
@@ -45,6 +78,14 @@ class Shared : public ::testing::TestWithParam<File> {
       *handle = FakeMemory::get().next_handle += 0x10;
       return CUDA_SUCCESS;
     };
+    g_driver.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
+      prop->location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuMemMap = [](CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, std::uint64_t) {
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuMemUnmap = [](CUdeviceptr, std::size_t) { return CUDA_SUCCESS; };
     g_driver.cuMemAlloc_v2 = [](CUdeviceptr* pointer, std::size_t) {
       *pointer = FakeMemory::get().next_handle += 0x100;
       return CUDA_SUCCESS;
@@ -228,6 +269,44 @@ TEST_P(Shared, memory_that_an_importer_hands_on_is_its_makers_still) {
   EXPECT_EQ(fake.charged(), kMiB);
   ::close(further);
   EXPECT_TRUE(becomes(0));
+}
+
+TEST_P(Shared, memory_of_a_maker_who_has_died_is_charged_to_who_maps_it) {
+  int line[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, line), 0);
+  Other maker(
+      [&] {
+        const int file = exported(created());
+        EXPECT_TRUE(send_file(line[1], file));
+      },
+      [] {});
+  const int file = receive_file(line[0]);
+  ASSERT_GE(file, 0);
+  const auto early = imported(file);
+  EXPECT_EQ(cuMemMap(0x10000, kMiB, 0, early, 0), CUDA_SUCCESS);
+  const std::uint64_t alive = fake.charged();  // the maker's
+  EXPECT_EQ(alive, kMiB);
+  EXPECT_EQ(cuMemUnmap(0x10000, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemRelease(early), CUDA_SUCCESS);
+  maker.end();
+  EXPECT_TRUE(attachment()->ledger.sweep());
+  EXPECT_EQ(fake.charged(), 0u);
+  const auto late = imported(file), again = imported(file);
+  EXPECT_EQ(fake.charged(), 0u);
+  EXPECT_EQ(cuMemMap(0x10000, kMiB, kMiB, late, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 2 * kMiB);
+  EXPECT_EQ(cuMemMap(0x20000, kMiB, 0, again, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 2 * kMiB) << "once in a slice";
+  EXPECT_EQ(cuMemMap(0x400000, FakeMemory::kLimit + kMiB, 0, late, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuMemUnmap(0x20000, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemRelease(again), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemUnmap(0x10000, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemRelease(late), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), 2 * kMiB) << "the descriptor is open";
+  ::close(file);
+  EXPECT_TRUE(becomes(0));
+  ::close(line[0]);
+  ::close(line[1]);
 }
 
 TEST_P(Shared, memory_that_went_out_by_a_word_is_held_by_imports_only) {
