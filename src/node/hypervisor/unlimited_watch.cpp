@@ -101,14 +101,19 @@ bool UnlimitedWatch::judge(UnlimitedProcess& process, std::uint64_t now_ns) {
     return false;
   }
   if (process.told_undecided && answer == Ended::no) return process.reported = true;
-  const bool was_told =
-      since_ns < kUnlimitedForNs && account->second.told_ns != 0 && now_ns - account->second.told_ns < kTellAgainNs;
+  // That one was there says nothing of another's end.
+  const bool was_told = since_ns < kUnlimitedForNs && account->second.told_ns != 0 &&
+                        now_ns - account->second.told_ns < kTellAgainNs &&
+                        (answer != Ended::yes || account->second.told_of_an_end);
   process.reported = !was_told || answer == Ended::yes;
   if (was_told) {
     if (!process.reported) look_again_in(kUnlimitedForNs);  // it may stay, and is told of by itself then
     return true;
   }
-  if (since_ns < kUnlimitedForNs) account->second.told_ns = now_ns;
+  if (since_ns < kUnlimitedForNs) {
+    account->second.told_ns = now_ns;
+    account->second.told_of_an_end = answer == Ended::yes;
+  }
   tell(process, answer == Ended::yes);
   return true;
 }

@@ -50,6 +50,7 @@ class UnlimitedWatch {
     std::uint64_t used_ns = 0;
     std::uint64_t at_ns = 0;
     std::uint64_t told_ns = 0;
+    bool told_of_an_end = false;  // then
   };
   void judge();
   bool judge(UnlimitedProcess& process, std::uint64_t now_ns);
