@@ -1,4 +1,6 @@
 // Kernel launches: everything that puts device time on a stream outside of graphs.
+#include <atomic>
+
 #include "guest/limiter/hooks/entry.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -23,27 +25,33 @@ template <class Call>
 
 bool gated_device(Device* device) { return device != nullptr && !gate::bypassed(*device); }
 
-// Block shapes of the launches that name them beforehand.
-struct Shape {
-  std::uint64_t function;
-  unsigned x, y, z;
-};
+// Threads in a block, of the launches that name them beforehand: one word a row, the function above the product, since
+// any thread may set one while another launches. What is found for another function counts as nothing.
 constexpr std::size_t kShapes = 64;
-Shape g_shapes[kShapes];
+constexpr unsigned kBlockBits = 11;  // a block has 1024 threads at most
+constexpr std::uint64_t kBlock = (std::uint64_t{1} << kBlockBits) - 1;
+std::atomic<std::uint64_t> g_shapes[kShapes];
 
-Shape& shape_of(CUfunction function) {
-  const auto word = reinterpret_cast<std::uint64_t>(function);
-  return g_shapes[(word >> 4) % kShapes];
+std::atomic<std::uint64_t>& shape_of(CUfunction function) {
+  return g_shapes[(reinterpret_cast<std::uint64_t>(function) >> 4) % kShapes];
+}
+
+void keep_shape(CUfunction function, std::uint64_t block) {
+  shape_of(function).store(reinterpret_cast<std::uint64_t>(function) << kBlockBits | (block < kBlock ? block : kBlock),
+                           std::memory_order_relaxed);
+}
+
+unsigned block_of(CUfunction function) {
+  const std::uint64_t word = shape_of(function).load(std::memory_order_relaxed);
+  const bool known = word >> kBlockBits == reinterpret_cast<std::uint64_t>(function) << kBlockBits >> kBlockBits;
+  return known ? static_cast<unsigned>(word & kBlock) : 1;
 }
 
 template <auto Member>
 CUresult legacy_launch(CUfunction function, unsigned width, unsigned height, CUstream stream, auto... arguments) {
   Device* device = stream_device(stream);
   if (!gated_device(device)) return must_refuse() ? refusal() : real<Member>()(function, arguments...);
-  const Shape shape = shape_of(function);
-  const bool known = shape.function == reinterpret_cast<std::uint64_t>(function);
-  return gated(*device, stream,
-               key_of(function, width, height, 1, known ? shape.x : 1, known ? shape.y : 1, known ? shape.z : 1), false,
+  return gated(*device, stream, key_of(function, width, height, 1, block_of(function), 1, 1), false,
                [&] { return real<Member>()(function, arguments...); });
 }
 
@@ -89,24 +97,38 @@ TF_LAUNCH(cuLaunchCooperativeKernel, false)
 TF_LAUNCH(cuLaunchCooperativeKernel_ptsz, true)
 #undef TF_LAUNCH
 
-// One launch on several devices at once. Held for the current device; each part is measured where it runs only if it is
-// the same device, since the gate of another would need that device's context.
+// One launch on several devices at once: every part passes the gate of the device on which it runs and is measured
+// there. In the devices' order, so that no two such launches wait for each other. Drivers allow one part a device.
 TF_ENTRY(cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS * launches, unsigned count, unsigned flags)) {
-  Device* device = current_device();
-  if (!gated_device(device) || launches == nullptr || count == 0)
-    return TF_FORWARD(cuLaunchCooperativeKernelMultiDevice, launches, count, flags);
-  const CUDA_LAUNCH_PARAMS& first = launches[0];
-  return gated(*device, first.hStream,
-               key_of(first.function, first.gridDimX, first.gridDimY, first.gridDimZ, first.blockDimX, first.blockDimY,
-                      first.blockDimZ),
-               false, [&] { return TF_REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags); });
+  const CUDA_LAUNCH_PARAMS* part_on[contract::kMaxDevices] = {};
+  for (unsigned i = 0; launches != nullptr && i < count; ++i) {
+    Device* device = stream_device(launches[i].hStream);
+    if (device == nullptr && must_refuse()) return refusal();
+    if (!gated_device(device)) continue;
+    const CUDA_LAUNCH_PARAMS*& part = part_on[device - attachment()->devices];
+    if (part != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    part = &launches[i];
+  }
+  gate::Token tokens[contract::kMaxDevices];
+  for (std::uint32_t index = 0; index < contract::kMaxDevices; ++index) {
+    tokens[index].word[0] = 0;
+    const CUDA_LAUNCH_PARAMS* part = part_on[index];
+    if (part == nullptr) continue;
+    tokens[index] = gate::before_launch(attachment()->devices[index], part->hStream,
+                                        key_of(part->function, part->gridDimX, part->gridDimY, part->gridDimZ,
+                                               part->blockDimX, part->blockDimY, part->blockDimZ),
+                                        false);
+  }
+  const CUresult result = TF_REAL(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
+  for (gate::Token& token : tokens)
+    if (token.word[0] != 0) gate::after_launch(token, result);
+  return result;
 }
 
 TF_ENTRY(cuFuncSetBlockShape, (CUfunction function, int x, int y, int z)) {
   const CUresult result = TF_REAL(cuFuncSetBlockShape)(function, x, y, z);
   if (result == CUDA_SUCCESS)
-    shape_of(function) = {reinterpret_cast<std::uint64_t>(function), static_cast<unsigned>(x), static_cast<unsigned>(y),
-                          static_cast<unsigned>(z)};
+    keep_shape(function, std::uint64_t{static_cast<unsigned>(x)} * static_cast<unsigned>(y) * static_cast<unsigned>(z));
   return result;
 }
 TF_ENTRY(cuLaunch, (CUfunction function)) { return legacy_launch<&Driver::cuLaunch>(function, 1, 1, nullptr); }

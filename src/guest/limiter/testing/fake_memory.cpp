@@ -7,7 +7,9 @@ namespace tensor_fusion::guest::limiter::testing {
 namespace {
 
 FakeMemory& fake() { return FakeMemory::get(); }
-CUcontext context() { return reinterpret_cast<CUcontext>(0xc0); }
+CUcontext context(CUdevice device = 0) {
+  return reinterpret_cast<CUcontext>(0xc0 + static_cast<std::uintptr_t>(device) * 16);
+}
 
 template <class Handle>
 Handle new_handle() {
@@ -16,15 +18,16 @@ Handle new_handle() {
 
 void fill_devices(Driver& driver) {
   driver.cuDeviceGetCount = [](int* count) {
-    *count = 1;
+    *count = 2;
     return CUDA_SUCCESS;
   };
-  driver.cuDeviceGet = [](CUdevice* device, int) {
-    *device = 0;
+  driver.cuDeviceGet = [](CUdevice* device, int ordinal) {
+    *device = ordinal;
     return CUDA_SUCCESS;
   };
-  driver.cuDeviceGetUuid_v2 = [](CUuuid* uuid, CUdevice) {
+  driver.cuDeviceGetUuid_v2 = [](CUuuid* uuid, CUdevice device) {
     std::memset(uuid, 0, sizeof *uuid);
+    uuid->bytes[15] = static_cast<unsigned char>(device);
     return CUDA_SUCCESS;
   };
   driver.cuCtxGetCurrent = [](CUcontext* current) {
@@ -39,8 +42,8 @@ void fill_devices(Driver& driver) {
     *value = fake().limits[limit];
     return CUDA_SUCCESS;
   };
-  driver.cuCtxCreate_v2 = [](CUcontext* made, unsigned, CUdevice) {
-    *made = context();
+  driver.cuCtxCreate_v2 = [](CUcontext* made, unsigned, CUdevice device) {
+    *made = context(device);
     return CUDA_SUCCESS;
   };
   driver.cuCtxDestroy_v2 = [](CUcontext) { return CUDA_SUCCESS; };
@@ -55,8 +58,8 @@ void fill_devices(Driver& driver) {
   };
   driver.cuStreamSynchronize_ptsz = driver.cuStreamSynchronize;
   driver.cuStreamQuery = driver.cuStreamQuery_ptsz = driver.cuStreamSynchronize;
-  driver.cuStreamGetCtx = [](CUstream, CUcontext* of) {
-    *of = context();
+  driver.cuStreamGetCtx = [](CUstream stream, CUcontext* of) {
+    *of = context(stream == FakeMemory::stream_of_second() ? 1 : 0);
     return CUDA_SUCCESS;
   };
 }
@@ -123,7 +126,9 @@ CUresult checkpoint(int pid, Argument*) {
 
 }  // namespace
 
-FakeMemory::FakeMemory() : slice({{"GPU-00000000-0000-0000-0000-000000000000", kLimit, 0, true, 10000}}) {
+FakeMemory::FakeMemory()
+    : slice({{"GPU-00000000-0000-0000-0000-000000000000", kLimit, 0, true, 10000},
+             {"GPU-00000000-0000-0000-0000-000000000001", kLimit, 0, true, 10000}}) {
   setenv("TENSOR_FUSION_SLICE", slice.directory().c_str(), 1);
   fill_devices(g_driver);
   fill_memory(g_driver);

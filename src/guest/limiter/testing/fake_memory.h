@@ -1,7 +1,7 @@
 #pragma once
-// A driver of one device for tests of the hooks in this very process: it counts memory and waits, and says of sparse
-// arrays what a test wants. One slice and one registration serve all tests of a program; each
-// test must leave nothing behind.
+// A driver of two devices, of which the first is always the current one, for tests of the hooks in this very process:
+// it counts memory and waits, and says of sparse arrays what a test wants. One slice and one registration serve all
+// tests of a program; each test must leave nothing behind.
 #include <map>
 #include <memory>
 #include <vector>
@@ -19,6 +19,7 @@ class FakeMemory {
 
   std::uint64_t charged() { return slice.claim().devices[0].used_bytes.load(); }
   static CUstream stream(int number) { return reinterpret_cast<CUstream>(0x5000 + number * 16); }
+  static CUstream stream_of_second() { return reinterpret_cast<CUstream>(0x8000); }
 
   TestSlice slice;
   std::map<CUmemoryPool, std::uint64_t> reserved;  // of every pool
