@@ -89,7 +89,7 @@ struct Hypervisor::State {
         desk({*loop, directory, events, devices, tenants, meter, share, provider, [this] { loop->stop(); },
               options.version, options.slices_per_user, options.variables}),
         idleness(options.idle_exit_ms * kMs) {
-    meter.keep_overheads(directory.path() + "/overheads");
+    meter.overheads().keep_in(directory.path() + "/overheads");
     tenants.set_hooks({.rang = [this] { settle_all(); },
                        .changed =
                            [this](Tenant& tenant) {
@@ -121,7 +121,7 @@ struct Hypervisor::State {
       for (const DeviceChange& change : devices.update(ProviderProcess::items<ExtendedDeviceInfo>(*reply)))
         events.add({.kind = "device", .tenant = "", .device = change.uuid, .message = change.message});
       for (Device& device : devices.all()) look_for_others(device);
-      meter.recall_overheads();
+      meter.overheads().recall();
       if (first) tenants.settle_shares();
       ask_for_files(0);
     });

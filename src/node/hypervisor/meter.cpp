@@ -7,6 +7,7 @@
 
 #include "base/id.h"
 #include "node/hypervisor/claim_view.h"
+#include "node/hypervisor/possible_shares.h"
 #include "node/hypervisor/reconcile.h"
 #include "node/hypervisor/shared_server.h"
 #include "system/clock.h"
@@ -43,15 +44,8 @@ Meter::Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable&
       share_(share),
       events_(events),
       random_(static_cast<std::minstd_rand::result_type>(system::monotonic_ns())),
-      unlimited_(loop, tenants, events, [this] { read_now(); }) {}
-
-void Meter::recall_overheads() {
-  for (Device& device : devices_.all()) {
-    if (device.context_overhead_bytes != 0) continue;
-    const std::uint64_t kept = overheads_.of(device.uuid, device.driver);
-    if (kept <= device.memory_bytes / 4) device.context_overhead_bytes = kept;
-  }
-}
+      unlimited_(loop, tenants, events, [this] { read_now(); }),
+      overheads_(devices, tenants) {}
 
 void Meter::read_now(std::function<void()> done) {
   if (done) waiting_.push_back(std::move(done));
@@ -157,7 +151,7 @@ void Meter::finish(const std::vector<ProcessInformation>& processes) {
   for (Tenant* tenant : tenants_.all()) {
     const auto before = before_.find(tenant->record.id);
     if (before == before_.end()) continue;  // made after the question
-    learn_overhead(*tenant, before->second);
+    overheads_.learn(*tenant, before->second, observed_);
     apply(*tenant, before->second);
     list_processes(*tenant);
     publish_reading(*tenant, before->second, observed_, devices_);
@@ -222,75 +216,6 @@ void Meter::account(const std::vector<ProcessInformation>& processes) {
   unlimited_.saw(std::move(unlimited));
 }
 
-void Meter::learn_overhead(Tenant& tenant, const BeforeReading& before) {
-  for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
-    Device* device = devices_.find(tenant.record.devices[row].uuid);
-    if (!device) continue;
-    auto& word = tenant.pages.grant().devices[row].context_overhead_bytes;
-    if (device->context_overhead_bytes != 0) {  // kept from before, and the page is older than the list of devices
-      if (word.load() == 0) word.store(device->context_overhead_bytes, std::memory_order_release);
-      doubt_overhead(tenant, before, row, *device);
-      continue;
-    }
-    // What an earlier hypervisor has learned stands in the page.
-    const std::uint64_t known = word.load();
-    if (known <= kMostOverheadBytes) device->context_overhead_bytes = known;
-    if (device->context_overhead_bytes == 0) learn_overhead(tenant, before, row, *device);
-    if (device->context_overhead_bytes == 0) continue;
-    publish_overhead(*device);
-  }
-}
-
-void Meter::publish_overhead(const Device& device) {
-  overheads_.keep(device.uuid, device.driver, device.context_overhead_bytes);
-  for (Tenant* tenant : tenants_.all())
-    for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
-      if (tenant->record.devices[row].uuid == device.uuid)
-        tenant->pages.grant().devices[row].context_overhead_bytes.store(device.context_overhead_bytes,
-                                                                        std::memory_order_release);
-}
-
-// A context costs no more than all that the driver shows for a process that has one.
-void Meter::doubt_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device) {
-  const contract::ClaimPage& page = tenant.pages.claim();
-  const std::uint64_t known = device.context_overhead_bytes;
-  for (const LiveProcess& process : tenant.processes) {
-    if (process.dead || process.host_pid == 0 || contexts_of(page, process.slot, row) != 1) continue;
-    const auto seen = observed_.find(process.host_pid);
-    const auto ledger = before.ledger.find({process.slot, row});
-    if (seen == observed_.end() || !seen->second.contains(device.uuid) || ledger == before.ledger.end()) continue;
-    const std::uint64_t shown = seen->second.at(device.uuid);
-    const bool holds_nothing_else = ledger->second <= known;
-    if (shown >= known && !holds_nothing_else) continue;  // that says nothing about its context
-    const std::uint64_t less = doubts_[device.uuid].saw({process.host_pid, process.start_ticks}, shown, known);
-    if (less == 0) continue;
-    device.context_overhead_bytes = less;
-    return publish_overhead(device);
-  }
-}
-
-void Meter::learn_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device) const {
-  const contract::ClaimPage& page = tenant.pages.claim();
-  for (const LiveProcess& process : tenant.processes) {
-    if (process.dead || process.host_pid == 0) continue;
-    const auto seen = observed_.find(process.host_pid);
-    const auto ledger = before.ledger.find({process.slot, row});
-    if (seen == observed_.end() || ledger == before.ledger.end() || !seen->second.contains(device.uuid)) continue;
-    const bool at_rest = page.devices[row].changes.load(std::memory_order_acquire) == before.changes[row];
-    // What is paid for by guess is no cost. A process that holds nothing else, before and after, is at rest whatever
-    // its neighbours do meanwhile.
-    const std::uint64_t guess = before.guessed.at({process.slot, row});
-    const std::uint64_t after = ledger_of(page, process.slot, row, device.memory_bytes);
-    if (page.processes[process.slot].devices[row].guessed_bytes.load() != guess ||
-        guess > std::min(ledger->second, after))
-      continue;
-    const bool waits = guess != 0 && ledger->second == guess && after == guess;
-    const Reading reading{ledger->second - guess, after - guess, seen->second.at(device.uuid), at_rest || waits};
-    device.context_overhead_bytes = overhead_from(reading, contexts_of(page, process.slot, row), device.memory_bytes);
-    if (device.context_overhead_bytes != 0) break;
-  }
-}
-
 void Meter::apply(Tenant& tenant, const BeforeReading& before) {
   contract::GrantPage& grant = tenant.pages.grant();
   const contract::ClaimPage& page = tenant.pages.claim();
@@ -350,18 +275,18 @@ void Meter::measure_shares(std::uint64_t now_ns) {
   show_possible_shares();
 }
 
-// While work runs that nobody has told the end of, its time may stand in a neighbour's account as well. No card gives
-// more than its time: where the accounts say so, the driver's word is shown where that is less.
 void Meter::show_possible_shares() {
-  constexpr double kWhole = 10500;  // basis points; accounts are settled at different moments
-  std::map<std::string, double> together;
-  for (const Tenant* tenant : tenants_.all())
-    for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
-      together[tenant->record.devices[row].uuid] += tenant->usage[row].used_share;
+  std::map<std::string, std::vector<TenantUsage*>> on_card;
   for (Tenant* tenant : tenants_.all())
     for (std::size_t row = 0; row < tenant->record.devices.size(); ++row)
-      if (TenantUsage& usage = tenant->usage[row]; together[tenant->record.devices[row].uuid] > kWhole)
-        usage.used_share = std::min(usage.used_share, std::min(usage.utilisation_percent, 100.0) * 100);
+      on_card[tenant->record.devices[row].uuid].push_back(&tenant->usage[row]);
+  for (const auto& [uuid, usages] : on_card) {
+    std::vector<ClaimedUse> claimed;
+    for (const TenantUsage* usage : usages)
+      claimed.push_back({usage->used_share, std::min(usage->utilisation_percent, 100.0) * 100});
+    const std::vector<double> shown = possible_shares(claimed);
+    for (std::size_t i = 0; i < usages.size(); ++i) usages[i]->used_share = shown[i];
+  }
 }
 
 void Meter::read_metrics(std::function<void()> done) {

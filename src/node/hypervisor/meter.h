@@ -16,8 +16,7 @@
 #include "node/hypervisor/bulletin.h"
 #include "node/hypervisor/device_table.h"
 #include "node/hypervisor/event_ring.h"
-#include "node/hypervisor/overhead_doubt.h"
-#include "node/hypervisor/overhead_store.h"
+#include "node/hypervisor/overhead_book.h"
 #include "node/hypervisor/tenant_table.h"
 #include "node/hypervisor/unlimited_watch.h"
 
@@ -28,8 +27,7 @@ class Meter {
   Meter(system::Loop& loop, device::ProviderProcess& provider, DeviceTable& devices, TenantTable& tenants,
         ShareLoop& share, EventRing& events);
 
-  void keep_overheads(const std::string& file) { overheads_.open(file); }
-  void recall_overheads();                         // of devices that were met before
+  OverheadBook& overheads() { return overheads_; }
   void read_now(std::function<void()> done = {});  // done is called after the next whole reading, or its failure
   void settle(Tenant& tenant);                     // reads if one of its processes asks for it
   void read_periodically(std::uint64_t now_ns);    // also measures shares of time
@@ -45,12 +43,8 @@ class Meter {
   BeforeReading begin_with(const Tenant& tenant) const;
   void account(const std::vector<ProcessInformation>& processes);
   void apply(Tenant& tenant, const BeforeReading& before);
-  void learn_overhead(Tenant& tenant, const BeforeReading& before);
-  void learn_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device) const;
-  void publish_overhead(const Device& device);
-  void doubt_overhead(const Tenant& tenant, const BeforeReading& before, std::uint32_t row, Device& device);
   void measure_shares(std::uint64_t now_ns);
-  void show_possible_shares();
+  void show_possible_shares();  // of slices whose accounts have more than their card gives
   std::uint64_t unmeasured_launches(const Tenant& tenant, std::uint32_t row) const;
   void read_use();
   void look_at_use_in(std::uint64_t ns);
@@ -74,8 +68,7 @@ class Meter {
   std::vector<std::function<void()>> waiting_, served_;
   ShownMemory observed_;
   UnlimitedWatch unlimited_;
-  OverheadStore overheads_;
-  std::map<std::string, OverheadDoubt> doubts_;                                // by device
+  OverheadBook overheads_;
   std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> unmeasured_;  // launches, by tenant and row
   std::uint64_t readings_ = 0;
 };
