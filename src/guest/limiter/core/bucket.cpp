@@ -1,49 +1,21 @@
 #include "guest/limiter/core/bucket.h"
 
-#include "guest/limiter/core/attachment.h"
-
 namespace tensor_fusion::guest::limiter {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr std::uint64_t kCountEveryNs = 50'000'000;
-
-// Processes of the tenant with a context on this device.
-std::uint32_t count_sharers(const Device& device) {
-  const contract::ClaimPage* claim = g_shared.slice.claim;
-  if (claim == nullptr) return 1;
-  std::uint32_t high = claim->process_high.load(kRelaxed);
-  if (high > contract::kMaxProcesses) high = contract::kMaxProcesses;
-  std::uint32_t count = 0;
-  for (std::uint32_t i = 0; i < high; ++i) {
-    const contract::ClaimProcess& process = claim->processes[i];
-    if (process.state.load(kRelaxed) != contract::kSlotLive) continue;
-    const contract::ClaimProcessDevice& row = process.devices[device.index];
-    if (row.contexts.load(kRelaxed) != 0 || row.launches.load(kRelaxed) != 0) ++count;
-  }
-  return count == 0 ? 1 : count;
-}
 
 }  // namespace
 
-std::uint32_t Bucket::sharers(const Device& device, std::uint64_t now) {
-  if (counted_ns_ == 0 || now > counted_ns_ + kCountEveryNs) {
-    sharers_ = count_sharers(device);
-    counted_ns_ = now;
-  }
-  return sharers_;
-}
-
-std::uint64_t Bucket::wait_ns(const Device& device, std::uint64_t now) {
+std::uint64_t Bucket::wait_ns(const Device& device, std::uint64_t now, std::uint32_t sharers) {
   if (!active_) {
     active_ = true;
     credit_ns_ = 0;
     filled_ns_ = now;
-    counted_ns_ = 0;
   }
   const std::uint64_t share = device.grant->fallback_share.load(kRelaxed);
   if (share >= contract::kWholeShare) return 0;
-  const std::uint64_t part = share / sharers(device, now) == 0 ? 1 : share / sharers(device, now);
+  const std::uint64_t part = share / sharers == 0 ? 1 : share / sharers;
   const std::uint64_t passed = now - filled_ns_;
   if (passed >= 100'000) {
     credit_ns_ +=

@@ -15,8 +15,8 @@ class Bucket {
   static constexpr std::uint64_t kMostExplainedNs = 20'000'000;  // what was explained and did not happen lapses
   static constexpr std::int64_t kDebtNs = 2'000'000'000;         // no debt is carried further than this
 
-  std::uint64_t wait_ns(const Device& device, std::uint64_t now);  // 0 = pass
-  std::uint32_t sharers(const Device& device, std::uint64_t now);  // processes of the slice that use the device, from 1
+  // 0 = pass. `sharers`: processes of the slice that use the device.
+  std::uint64_t wait_ns(const Device& device, std::uint64_t now, std::uint32_t sharers);
   void charge(std::uint64_t device_ns) { credit_ns_ -= active_ ? static_cast<std::int64_t>(device_ns) : 0; }
   // A stretch is over that was charged `estimated_ns` and took more: `late_ns` are its own, `slow_ns` may be the turns
   // of others, as far as its own work explains so many.
@@ -29,9 +29,7 @@ class Bucket {
  private:
   std::int64_t credit_ns_ = 0;
   std::uint64_t filled_ns_ = 0;
-  std::uint64_t counted_ns_ = 0;
   std::uint64_t explained_ns_ = 0;  // turns of others that work of ours leaves room for
-  std::uint32_t sharers_ = 0;       // counted before it is used; zero, so that the gate lies in memory not yet touched
   bool active_ = false;
 };
 

@@ -18,7 +18,7 @@ class BucketTest : public ::testing::Test {
   std::uint64_t launched_ns(std::uint64_t work, std::uint64_t others) {
     std::uint64_t now = kMs, launched = 0;
     while (now < 2'000 * kMs) {
-      const std::uint64_t wait = bucket_.wait_ns(device_, now);
+      const std::uint64_t wait = bucket_.wait_ns(device_, now, 1);
       if (wait != 0) {
         now += wait;
         continue;
@@ -48,7 +48,7 @@ TEST_F(BucketTest, takes_the_turns_of_others_for_no_work_of_its_own) {
   const std::uint64_t from = now;
   std::uint64_t launched = 0;
   for (int i = 0; i < 2'000; ++i) {
-    while (const std::uint64_t wait = bucket_.wait_ns(device_, now)) now += wait;
+    while (const std::uint64_t wait = bucket_.wait_ns(device_, now, 1)) now += wait;
     bucket_.charge(400'000);
     launched += 400'000;
     const std::uint64_t others = i % 5 == 0 ? 2 * kMs : 0;
@@ -66,7 +66,7 @@ TEST_F(BucketTest, charges_what_no_turn_of_others_explains) {
 TEST_F(BucketTest, charges_all_that_nobody_knew) {
   std::uint64_t now = kMs, launched = 0;
   while (now < 2'000 * kMs) {
-    if (const std::uint64_t wait = bucket_.wait_ns(device_, now)) {
+    if (const std::uint64_t wait = bucket_.wait_ns(device_, now, 1)) {
       now += wait;
       continue;
     }

@@ -18,7 +18,8 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kLeastLeaseNs = 50'000;
 constexpr std::uint64_t kPollEveryNs = 200'000;
-constexpr std::uint64_t kUnknownToken = 2;   // in Token::word[0]
+constexpr std::uint64_t kMeasured = 1, kUnknown = 2, kInTurn = 4;  // in Token::word[0]
+constexpr std::uint64_t kShortNs = 20'000'000, kShortLookNs = 50'000;
 constexpr std::uint64_t kGraceNs = 300'000;  // pauses shorter than this are not worth a bell
 
 std::atomic<std::uint64_t> g_looked_for_ended_ns{0};
@@ -100,7 +101,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   const auto context = reinterpret_cast<CUcontext>(t_current.context);
   const std::uint64_t began = os::monotonic_ns();
   std::uint64_t now = began;
-  bool waited = false;
+  bool waited = false, in_turn = false;
   take_leases();
   look_for_ended(now);
   Lease& lease = lease_of(stream);
@@ -116,6 +117,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     const std::uint32_t gate = device.grant->gate.load(std::memory_order_acquire);
     if (device.grant_page->closed.load(kRelaxed) != 0 || bypassed(device)) break;
     const Verdict verdict = judge(state, device, record, duration, {began, now, gate, quiet});
+    in_turn = verdict.in_turn;
     if (verdict.pass) break;
     if (!waited) {
       waited = true;
@@ -143,7 +145,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   const std::uint64_t estimated = duration.estimated_ns.load(kRelaxed);
   // Measured by itself: the first launches, a sample now and then, and whatever is long anyway.
   const bool alone = record != nullptr && !quiet &&
-                     (whole || state.trust.low() || !duration.settled() || estimated >= kMarkEveryNs ||
+                     (whole || in_turn || state.trust.low() || !duration.settled() || estimated >= kMarkEveryNs ||
                       now > duration.next_sample_ns.load(kRelaxed));
   if (record != nullptr && !quiet) {
     if (record->unmarked_ns > 0 && (alone || record->unmarked_ns >= kMarkEveryNs)) state.timeline.mark(*record, now);
@@ -179,8 +181,8 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     if (record != nullptr) {
       state.timeline.add(*record, estimated, &duration, 1);
       const bool unknown = alone && !duration.known();
-      if (unknown) state.timeline.add_unknown(*record);
-      token.word[0] = unknown ? kUnknownToken : alone ? 1 : 0;
+      state.timeline.qualify(*record, unknown, in_turn);
+      token.word[0] = alone ? kMeasured | (unknown ? kUnknown : 0) | (in_turn ? kInTurn : 0) : 0;
       token.word[1] = reinterpret_cast<std::uint64_t>(record);
       token.word[2] = record->generation;
     }
@@ -189,6 +191,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   if (record != nullptr) state.pending_ns += granted;  // else no marker will ever say that it is over
   state.progress_ns = (state.progress_ns > now ? state.progress_ns : now) + scaled(device, granted);
   if (record != nullptr) record->expected_end_ns = state.progress_ns;
+  if (in_turn && record == nullptr) state.untold_until_ns = duration.known() ? state.progress_ns : now + kTurnUnknownNs;
   state.tell(device);
   const bool decided = state.alone.decided;
   state.mutex.unlock();
@@ -224,6 +227,24 @@ Token before_launch(Device& device, CUstream stream, LaunchKey key, bool own) {
   return slow_launch(device, stream, key, mixed, own);
 }
 
+namespace {
+
+// Most of what is new takes little, and its program may not call for long: it is waited for, so that no neighbour
+// has to.
+void await_short(State& state, Device& device) {
+  const std::uint64_t began = os::monotonic_ns();
+  for (std::uint64_t now = began; state.timeline.in_turn() > 0 && now < began + kShortNs; now = os::monotonic_ns()) {
+    if (state.sharers.count(device, now) < 2 || g_captures.any()) return;
+    state.mutex.unlock();
+    os::futex_wait(&device.grant->gate, device.grant->gate.load(kRelaxed), kShortLookNs, true);
+    state.mutex.lock();
+    state.poll(device, os::monotonic_ns());
+  }
+  state.tell(device);
+}
+
+}  // namespace
+
 void after_launch(Token& token, CUresult result) {
   Device& device = *token.device;
   State& state = state_of(device);
@@ -231,12 +252,14 @@ void after_launch(Token& token, CUresult result) {
   Guard guard(state.mutex);
   if (result != CUDA_SUCCESS) {
     // Nothing was put on the stream: what was charged is settled by the next marker's clock.
-    if (token.word[0] == kUnknownToken && record->generation == token.word[2]) state.timeline.drop_unknown(*record);
-    return;
+    if (record->generation == token.word[2])
+      state.timeline.drop(*record, (token.word[0] & kUnknown) != 0, (token.word[0] & kInTurn) != 0);
+    return state.tell(device);
   }
   if (record->generation != token.word[2] || g_captures.any()) return;
   state.timeline.mark(*record, os::monotonic_ns());
   state.tell(device);
+  if ((token.word[0] & kUnknown) != 0 && (token.word[0] & kInTurn) != 0) await_short(state, device);
 }
 
 void graph_instantiated(Device&, CUgraphExec exec, CUgraph graph) {
@@ -329,6 +352,8 @@ void forked() {
     state.timeline.clear();
     state.bucket = Bucket{};
     state.turn.forget();
+    state.sharers = Sharers{};
+    state.untold_until_ns = 0;
     state.trust = Trust{};
     state.pending_ns = state.progress_ns = state.last_end_ns = state.polled_ns = 0;
     state.alone = Alone{};

@@ -113,6 +113,17 @@ TEST_F(Gate, lets_no_new_grid_of_a_function_buy_more_than_one_round_of_passes) {
   sync();
 }
 
+TEST_F(Gate, takes_no_familys_word_for_what_took_far_longer_than_it_was_known_to) {
+  teach(0xf8, 20'000);
+  for (std::uint64_t blocks = 1024; blocks < 1056; ++blocks) launch(0xf0, 20'000, nullptr, blocks), sync();
+  launch(0xf0, 80 * kMs, nullptr, 1024), sync();              // known, and broken
+  for (int i = 0; i < 40; ++i) launch(0xf8, 20'000), sync();  // believed again
+  const std::uint64_t from = os::monotonic_ns();
+  for (std::uint64_t blocks = 1100; blocks < 1103; ++blocks) launch(0xf0, 30 * kMs, nullptr, blocks);
+  EXPECT_GE(since_ms(from), 55.0) << "each new one waits for the one before";
+  sync();
+}
+
 TEST_F(Gate, forgets_what_is_unknown_when_the_launch_fails) {
   for (std::uintptr_t i = 0; i < 8; ++i) {
     gate::Token token =

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <random>
 #include <thread>
 
 #include "guest/limiter/core/gate_fixture.h"
 #include "guest/limiter/core/long_turn.h"
+#include "guest/limiter/core/timeline.h"
 #include "guest/limiter/core/trust.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -18,7 +20,7 @@ class GateTurn : public Gate {
   GateTurn() {
     claim_->process_high = 2;
     claim_->processes[1].state = contract::kSlotLive;
-    claim_->processes[1].devices[0].contexts = 1;
+    for (auto* process : {&claim_->processes[0], &claim_->processes[1]}) process->devices[0].contexts = 1;
   }
   std::atomic<std::uint64_t>& turn() { return claim_->devices[0].long_turn; }
   contract::ClaimProcessDevice& neighbour() { return claim_->processes[1].devices[0]; }
@@ -45,8 +47,9 @@ TEST_F(GateTurn, holds_what_nobody_knows_while_a_neighbour_has_such_work_outstan
   neighbour_has_it_for(20'000 * kMs - 100 * kMs);
   {
     Waiting waiting(*this, 0xabc0, 10'000);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough for many looks
-    EXPECT_FALSE(waiting.passed.load());
+    const std::uint64_t asked = claimed().turn_asked_ns, end = os::monotonic_ns() + 2'000 * kMs;
+    while (claimed().turn_asked_ns.load() < asked + 20 * kMs && os::monotonic_ns() < end) std::this_thread::yield();
+    EXPECT_FALSE(waiting.passed.load()) << "it has looked many times";
     EXPECT_NE(claimed().turn_asked_ns.load(), 0u) << "the neighbour can see that somebody waits";
     turn() = contract::long_turn(0, kNeighbour);
   }
@@ -107,7 +110,7 @@ TEST_F(GateTurn, waits_for_no_turn_of_who_is_gone_or_never_was) {
 
 TEST_F(GateTurn, leaves_the_turn_to_a_neighbour_that_waits_once_its_own_work_is_over) {
   launch(0xabc0, 10'000), sync();
-  neighbour().turn_asked_ns = os::monotonic_ns() + 10'000 * kMs;  // it goes on asking
+  neighbour().turn_asked_ns = os::monotonic_ns();
   {
     Waiting waiting(*this, 0xabc1, 10'000);
     EXPECT_FALSE(waiting.passed.load());
@@ -116,25 +119,122 @@ TEST_F(GateTurn, leaves_the_turn_to_a_neighbour_that_waits_once_its_own_work_is_
   }
   sync();
   EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
-  neighbour().turn_asked_ns = os::monotonic_ns() - 1'000 * kMs;  // it was stopped while it asked
   const std::uint64_t held = claimed().held_launches;
-  launch(0xabc2, 10'000);
+  neighbour().turn_asked_ns = os::monotonic_ns() - 1'000 * kMs;  // it was stopped while it asked
+  launch(0xabc2, 10'000), sync();
+  neighbour().turn_asked_ns = os::monotonic_ns() + 1'000 * kMs;  // somebody wrote that
+  launch(0xabc3, 10'000), sync();
   EXPECT_EQ(claimed().held_launches.load(), held);
-  sync();
 }
 
 TEST_F(GateTurn, keeps_the_turn_while_its_work_takes_longer_than_anybody_knew) {
   for (int i = 0; i < 10; ++i) launch(0xf1, 60 * kMs), sync();
   const std::uint64_t from = os::monotonic_ns();
   launch(0xf1, 400 * kMs);
-  launch(0xf1, 60 * kMs);  // as the one before is expected to end
+  std::atomic<bool> over{false};
+  std::thread asking([&] {
+    while (!over.load()) neighbour().turn_asked_ns = os::monotonic_ns(), std::this_thread::yield();
+    neighbour().turn_asked_ns = 0;
+  });
   {
     Waiting waiting(*this, 0xf1, 60 * kMs);
     while (since_ms(from) < 200) std::this_thread::yield();
-    EXPECT_FALSE(waiting.passed.load());
-    EXPECT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns()) << "it would have lapsed after 150";
+    EXPECT_FALSE(waiting.passed.load()) << "no more of its own beside that, since a neighbour waits";
+    EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
+    EXPECT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns()) << "it would have lapsed after 90";
+    while (contract::long_turn_until_ns(turn()) != 0 && since_ms(from) < 5'000) std::this_thread::yield();
+    EXPECT_GE(since_ms(from), 400.0) << "and leaves it when its work is over";
+    over = true;
+    asking.join();
   }
   sync();
+}
+
+TEST_F(GateTurn, has_no_turn_for_a_launch_that_failed) {
+  gate::Token token = gate::before_launch(device_, nullptr, {reinterpret_cast<const void*>(0xabc0), 1}, false);
+  ASSERT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns());
+  gate::after_launch(token, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u);
+}
+
+TEST_F(GateTurn, leaves_no_neighbour_waiting_for_a_program_that_launched_something_short_and_calls_no_more) {
+  teach(0xf0, 10'000);  // what runs first may run beside another's tail
+  launch(0xabc0, 100'000);
+  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u);
+  const std::uint64_t from = os::monotonic_ns();
+  launch(0xabc1, 500 * kMs);
+  EXPECT_LT(since_ms(from), 400.0) << "what takes longer is not waited for";
+  EXPECT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns());
+  sync();
+}
+
+TEST_F(GateTurn, has_the_turn_for_some_time_for_work_on_streams_that_it_cannot_follow) {
+  teach(0xf0, 100'000);
+  for (std::uintptr_t i = 0; i < Timeline::kStreams; ++i)
+    launch(0xf0, 3'000 * kMs, reinterpret_cast<CUstream>(0x10000 + 0x100 * i));
+  launch(0xabc0, 10'000, reinterpret_cast<CUstream>(0x90000));
+  gate::before_sync(device_, nullptr, false, false);
+  EXPECT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns());
+  EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
+}
+
+TEST_F(GateTurn, has_the_turn_no_longer_than_ten_seconds_however_long_its_work_runs) {
+  LongTurn own;
+  const std::uint64_t began = os::monotonic_ns();
+  ASSERT_TRUE(own.take(device_, began, began + kTurnUnknownNs, false, false));
+  for (std::uint64_t now = began; now < began + 30'000 * kMs; now += 1'000 * kMs)
+    own.keep(device_, now + kTurnUnknownNs);
+  EXPECT_LE(contract::long_turn_until_ns(turn()), began + kTurnWholeNs);
+  LongTurn of_neighbour;
+  Device seen_by_neighbour = device_;
+  seen_by_neighbour.mine = &neighbour();
+  const std::uint64_t later = began + kTurnWholeNs + kMs;
+  EXPECT_TRUE(of_neighbour.take(seen_by_neighbour, later, later + kTurnUnknownNs, false, false));
+  own.keep(device_, later + kTurnUnknownNs);
+  EXPECT_FALSE(own.mine()) << "a neighbour has it now, and keeps it";
+  EXPECT_EQ(contract::long_turn_owner(turn()), kNeighbour);
+}
+
+// A tenant may write anything into its page; it waits for it no longer than a turn can last.
+TEST_F(GateTurn, waits_for_no_word_for_ever) {
+  std::mt19937_64 random(7);
+  const std::uint64_t now = os::monotonic_ns();
+  const auto near = [&] { return now + random() % (100'000 * kMs) - 50'000 * kMs; };
+  for (int i = 0; i < 100'000; ++i) {
+    LongTurn own;
+    claim_->processes[1].state = static_cast<std::uint32_t>(random() % 5);
+    claim_->process_high = static_cast<std::uint32_t>(random() % 4 == 0 ? random() : 2);
+    turn() = random() % 2 == 0 ? random() : contract::long_turn(near(), static_cast<std::uint32_t>(random() % 4));
+    neighbour().turn_asked_ns = random() % 2 == 0 ? random() : near();
+    std::uint64_t at = now;
+    while (!own.take(device_, at, at + kTurnUnknownNs, random() % 2 == 0, random() % 2 == 0) && at < now + 60'000 * kMs)
+      at += 100 * kMs;
+    ASSERT_LE(at, now + 51'000 * kMs) << i;  // 50 s, the furthest that it was written ahead, and what is believed then
+  }
+}
+
+TEST_F(GateTurn, lets_two_processes_have_long_work_out_in_turns_and_never_together) {
+  // The neighbour runs by the same rules, in a thread.
+  constexpr int kRounds = 200;
+  std::atomic<int> out{0}, most{0}, mine{0}, its{0};
+  const auto play = [&](Device device, std::atomic<int>& rounds) {
+    LongTurn own;
+    while (mine.load() < kRounds || its.load() < kRounds) {
+      if (!own.take(device, os::monotonic_ns(), os::monotonic_ns() + kTurnUnknownNs, false, false)) continue;
+      const int together = out.fetch_add(1) + 1;
+      if (together > most.load()) most = together;
+      std::this_thread::yield();
+      out.fetch_sub(1);
+      rounds.fetch_add(1);
+      own.give_back(device);
+    }
+  };
+  Device other = device_;
+  other.mine = &neighbour();
+  std::thread thread([&] { play(other, its); });
+  play(device_, mine);
+  thread.join();
+  EXPECT_EQ(most.load(), 1);
 }
 
 TEST_F(GateTurn, is_held_while_the_hypervisor_is_away_too) {

@@ -57,16 +57,13 @@ void State::over(std::uint64_t now) {
   if (progress_ns > now) progress_ns = now;
 }
 
-// The next process may begin what is long as this one's ends, or has run far longer than anybody could know.
+// The next process may begin what is long once this one's is over, or has run far longer than anybody could know.
 void State::keep_turn(const Device& of) {
   const std::uint64_t now = os::monotonic_ns();
-  const std::uint64_t window = of.grant->window_ns.load(kRelaxed);
-  if (timeline.unknown() > 0 || timeline.overdue(now, kOverdueNs)) {
+  if (timeline.in_turn() == 0) {
+    if (now >= untold_until_ns) turn.give_back(of);
+  } else if (timeline.unknown() > 0 || timeline.overdue(now, kOverdueNs)) {
     turn.keep(of, now + kTurnUnknownNs);
-  } else if (progress_ns > now + (window < kOverdueNs ? window : kOverdueNs) / 2) {
-    turn.keep(of, turn_lapses_ns(progress_ns, progress_ns - now));
-  } else {
-    turn.give_back(of);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "guest/limiter/core/lease.h"
 #include "guest/limiter/core/long_turn.h"
 #include "guest/limiter/core/mutex.h"
+#include "guest/limiter/core/neighbours.h"
 #include "guest/limiter/core/timeline.h"
 #include "guest/limiter/core/trust.h"
 
@@ -25,7 +26,9 @@ struct State {
   const Device* device = nullptr;  // once something was launched there
   Timeline timeline;
   Bucket bucket;
+  Sharers sharers;
   LongTurn turn;
+  std::uint64_t untold_until_ns = 0;  // work that had the turn and that nothing will tell the end of
   Trust trust;
   std::uint64_t pending_ns = 0;   // estimated, let through and not known to be over; leases count in full
   std::uint64_t progress_ns = 0;  // when that will be over

@@ -119,7 +119,8 @@ void Timeline::settle_unmarked(StreamRecord& stream, Settled& settled, contract:
   if (stream.unmarked_ns == 0) return;
   settle_lost(stream.unmarked_ns, settled, claim);
   unknown_ -= stream.unmarked_unknown;
-  stream.unmarked_unknown = 0;
+  in_turn_ -= stream.unmarked_in_turn;
+  stream.unmarked_unknown = stream.unmarked_in_turn = 0;
   stream.unmarked_ns = 0;
   stream.unmarked_launches = 0;
   stream.only = nullptr;
@@ -147,6 +148,7 @@ void Timeline::forget(StreamRecord& record, Settled& settled, contract::ClaimPro
     PendingMarker& marker = record.pending[(record.first + n) % StreamRecord::kPending];
     record.unmarked_ns += marker.estimated_ns;
     record.unmarked_unknown += marker.unknown;
+    record.unmarked_in_turn += marker.in_turn;
     if (clock != nullptr) give_event(*clock, marker.start);
   }
   pending_ -= record.count;
@@ -167,7 +169,7 @@ void Timeline::forget_context(CUcontext context, Settled& settled, contract::Cla
 
 void Timeline::clear() {
   for (std::uint32_t i = 0; i < stream_high_; ++i) reset(streams_[i]);
-  stream_high_ = clock_count_ = pending_ = unknown_ = 0;
+  stream_high_ = clock_count_ = pending_ = unknown_ = in_turn_ = 0;
   last_ = nullptr;
 }
 
@@ -217,15 +219,16 @@ void Timeline::add(StreamRecord& stream, std::uint64_t estimated_ns, Duration* o
   stream.unmarked_launches += launches;
 }
 
-void Timeline::add_unknown(StreamRecord& stream) {
-  ++stream.unmarked_unknown;
-  ++unknown_;
+void Timeline::qualify(StreamRecord& stream, bool unknown, bool in_turn) {
+  stream.unmarked_unknown += unknown ? 1 : 0;
+  unknown_ += unknown ? 1 : 0;
+  stream.unmarked_in_turn += in_turn ? 1 : 0;
+  in_turn_ += in_turn ? 1 : 0;
 }
 
-void Timeline::drop_unknown(StreamRecord& stream) {
-  if (stream.unmarked_unknown == 0) return;
-  --stream.unmarked_unknown;
-  --unknown_;
+void Timeline::drop(StreamRecord& stream, bool unknown, bool in_turn) {
+  if (unknown && stream.unmarked_unknown > 0) --stream.unmarked_unknown, --unknown_;
+  if (in_turn && stream.unmarked_in_turn > 0) --stream.unmarked_in_turn, --in_turn_;
 }
 
 bool Timeline::overdue(std::uint64_t now, std::uint64_t by_ns) const {
@@ -255,13 +258,14 @@ void Timeline::mark(StreamRecord& stream, std::uint64_t now) {
                                                                             stream.mixed ? nullptr : stream.only,
                                                                             stream.unmarked_launches,
                                                                             stream.unmarked_unknown,
+                                                                            stream.unmarked_in_turn,
                                                                             stream.expected_end_ns};
   ++stream.count;
   ++pending_;
   stream.start = end;  // what follows begins where this ends
   stream.start_recorded_ns = now;
   stream.unmarked_ns = 0;
-  stream.unmarked_launches = stream.unmarked_unknown = 0;
+  stream.unmarked_launches = stream.unmarked_unknown = stream.unmarked_in_turn = 0;
   stream.only = nullptr;
   stream.mixed = false;
 }
@@ -320,6 +324,7 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   give_event(clock, marker.start);
   settled.estimated_ns += marker.estimated_ns;
   unknown_ -= marker.unknown;
+  in_turn_ -= marker.in_turn;
   if (!good || end < start) {
     publish(claim, 0, 0, marker.estimated_ns);
     return;
@@ -346,19 +351,19 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   if (marker.unknown > 0 && marker.launches > 0 && wall / marker.launches >= settled.first_ns)
     settled.first_ns = wall / marker.launches + 1;
   publish(claim, host_start, host_end, marker.estimated_ns);
-  if (alone.decided && marker.unknown == 0 && Trust::broken(wall, marker.estimated_ns)) {
-    settled.broken = true;
-    if (marker.only != nullptr) marker.only->forget();  // and is measured as if it were new
-    return;
-  }
-  settled.kept += marker.launches;
-  if (marker.only != nullptr && marker.launches > 0) {
-    const Measured how = alone.covers(host_start) && active_streams() <= 1 ? Measured::alone
-                         : alone.too_short                                 ? Measured::wanting
-                                                                           : Measured::disturbed;
-    // While nobody keeps the device to one tenant, clocks tell what the others do: what was learned stands.
-    if (alone.decided) g_families.learn(*marker.only, wall / marker.launches, how);
-    if (alone.decided || !marker.only->known()) marker.only->learn(wall / marker.launches, how, now);
+  const bool broken = alone.decided && marker.unknown == 0 && Trust::broken(wall, marker.estimated_ns);
+  settled.broken = settled.broken || broken;
+  if (!broken) settled.kept += marker.launches;
+  if (marker.only == nullptr || marker.launches == 0) return;
+  const Measured how = alone.covers(host_start) && active_streams() <= 1 ? Measured::alone
+                       : alone.too_short                                 ? Measured::wanting
+                                                                         : Measured::disturbed;
+  // While nobody keeps the device to one tenant, clocks tell what the others do: what was learned stands.
+  if (alone.decided) g_families.learn(*marker.only, wall / marker.launches, how);
+  if (broken) {
+    marker.only->forget();  // and is measured as if it were new
+  } else if (alone.decided || !marker.only->known()) {
+    marker.only->learn(wall / marker.launches, how, now);
   }
 }
 

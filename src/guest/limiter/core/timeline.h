@@ -37,6 +37,7 @@ struct PendingMarker {
   Duration* only;  // the one thing launched in it, null when it was several
   std::uint32_t launches;
   std::uint32_t unknown;  // of them, whose duration nobody had measured
+  std::uint32_t in_turn;  // ... that had the slice's turn for long ones
   std::uint64_t expected_end_ns;
 };
 
@@ -54,6 +55,7 @@ struct StreamRecord {
   std::uint64_t unmarked_ns = 0;  // estimated work behind the last marker
   std::uint32_t unmarked_launches = 0;
   std::uint32_t unmarked_unknown = 0;
+  std::uint32_t unmarked_in_turn = 0;
   std::uint32_t leases = 0;  // that threads have on it: what they launched is not yet counted in
   Duration* only = nullptr;
   bool mixed = false;
@@ -94,9 +96,9 @@ class Timeline {
   void open(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
             contract::ClaimProcessDevice& claim);
   void add(StreamRecord& stream, std::uint64_t estimated_ns, Duration* only, std::uint32_t launches);
-  // The launch that was just added is of something never measured; it was not put on the stream after all.
-  void add_unknown(StreamRecord& stream);
-  void drop_unknown(StreamRecord& stream);
+  // The launch that was just added is of something never measured, or had the slice's turn for long ones.
+  void qualify(StreamRecord& stream, bool unknown, bool in_turn);
+  void drop(StreamRecord& stream, bool unknown, bool in_turn);  // it was not put on the stream after all
   // Puts a marker behind the work so far.
   void mark(StreamRecord& stream, std::uint64_t now);
   // ... on every stream that the calling thread can reach with this context current.
@@ -108,6 +110,7 @@ class Timeline {
 
   bool any_pending() const { return pending_ > 0; }
   std::uint32_t unknown() const { return unknown_; }  // launches outstanding whose duration nobody has measured
+  std::uint32_t in_turn() const { return in_turn_; }
   bool overdue(std::uint64_t now, std::uint64_t by_ns) const;  // a marker should have passed that long ago
   std::uint32_t active_streams() const;                        // with work not known to be over
   std::uint64_t open_since() const;                            // 0: nothing is to come
@@ -141,6 +144,7 @@ class Timeline {
   std::uint32_t clock_count_ = 0;
   std::uint32_t pending_ = 0;
   std::uint32_t unknown_ = 0;
+  std::uint32_t in_turn_ = 0;
   StreamRecord* last_ = nullptr;
 };
 

@@ -47,16 +47,17 @@ std::uint64_t look_again_in(std::uint64_t began, std::uint64_t now) {
 // What runs for long goes one process of the slice at a time, and so does what nobody knows the length of.
 Verdict pass_in_turn(State& state, const Device& device, const Duration& duration, const Attempt& attempt,
                      std::uint64_t ahead) {
-  constexpr Verdict kPass{true, false, 0};
-  if (attempt.quiet) return kPass;  // nobody could say when it is over
-  const std::uint64_t now = attempt.now_ns;
-  const std::uint32_t sharers = state.bucket.sharers(device, now);
+  if (attempt.quiet) return {true, false, 0};  // nobody could say when it is over
+  const std::uint64_t began = attempt.began_ns, now = attempt.now_ns;
+  const std::uint32_t sharers = state.sharers.count(device, now);
   const std::uint64_t takes = scaled(device, duration.estimated_ns.load(kRelaxed));
   const bool known = duration.known() || g_families.vouch_for(duration);
-  if (known && takes < kMostAheadNs / sharers) return kPass;
+  if (known && takes < kMostAheadNs / sharers) return {true, false, 0};
   const std::uint64_t lapses = known ? turn_lapses_ns(now + ahead + takes, takes) : now + kTurnUnknownNs;
-  const bool goes_on = ahead >= device.grant->window_ns.load(kRelaxed) && now < state.turn.since_ns() + kMostAheadNs;
-  if (state.turn.take(device, now, lapses, goes_on)) return kPass;
+  const bool outstanding = state.timeline.in_turn() > 0;
+  const bool more = ahead >= device.grant->window_ns.load(kRelaxed) && now < state.turn.since_ns() + kMostAheadNs;
+  if (state.turn.take(device, now, lapses, outstanding, more)) return {true, false, 0, true};
+  if (state.turn.mine()) return {false, false, look_again_in(began, now)};  // until what is outstanding is over
   const std::uint64_t look = kTurnLookNs * sharers, ends = LongTurn::ends_ns(device, now);
   const std::uint64_t left = ends > now ? ends - now : 0;
   const std::uint64_t rest = left < kTurnRestNs ? left : kTurnRestNs;
@@ -72,13 +73,14 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
   if (away(device, now)) {
     state.alone.decided = false;
     if (in_the_dark(state, duration, attempt)) return {false, false, look_again_in(began, now)};
-    const std::uint64_t wait = state.bucket.wait_ns(device, now);
+    const std::uint64_t wait = state.bucket.wait_ns(device, now, state.sharers.count(device, now));
     if (wait == 0) return pass_in_turn(state, device, duration, attempt, ahead);
     return {false, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
   }
   state.bucket.rest(now);
   const bool pending = state.timeline.any_pending();
   if ((attempt.gate & contract::kGateAdmitted) == 0) {
+    LongTurn::ask_on(device, now);
     // What is outstanding is still alone: the next tenant is let in as it ends.
     if (!state.alone.decided) {
       state.alone = {};
@@ -99,7 +101,7 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
   const std::uint64_t window = device.grant->window_ns.load(kRelaxed);
   // A stream with nothing on it may run beside the others, but no process fills one after another with long work.
   const bool idle = record != nullptr && record->count == 0 && record->unmarked_ns == 0;
-  if (ahead < window || (idle && ahead < kMostAheadNs / state.bucket.sharers(device, now)))
+  if (ahead < window || (idle && ahead < kMostAheadNs / state.sharers.count(device, now)))
     return pass_in_turn(state, device, duration, attempt, ahead);
   const std::uint64_t keep = window / 8 * 5;
   const std::uint64_t wait = ahead > keep ? ahead - keep : 0;

@@ -19,6 +19,7 @@ struct Verdict {
   bool pass;
   bool ring;
   std::uint64_t wait_ns;
+  bool in_turn = false;  // it had to have the slice's turn for long ones, and has it
 };
 
 // `record` is null for a stream that cannot be followed.
