@@ -88,7 +88,8 @@ Desk::Desk(Parts parts)
     : parts_(std::move(parts)),
       queue_({parts_.loop, parts_.state, parts_.events, parts_.devices, parts_.tenants, parts_.provider,
               [this](ConnectionId connection, const Json& reply) { server_->send(connection, reply); },
-              parts_.slices_per_user, parts_.variables}),
+              [this](std::function<void()> done) { parts_.meter.read_now(std::move(done)); }, parts_.slices_per_user,
+              parts_.variables}),
       started_ns_(system::monotonic_ns()) {}
 
 Desk::~Desk() {

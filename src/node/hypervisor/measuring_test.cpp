@@ -43,6 +43,20 @@ TEST(Hypervisor, measures_at_once_again_when_somebody_comes_after_an_idle_while)
       << "nobody asked: the period did";
 }
 
+TEST(Hypervisor, reads_the_driver_again_before_it_refuses_for_memory_that_others_held) {
+  TestDaemon daemon(1);
+  daemon.options.measure_ms = daemon.options.measure_idle_ms = 3'600'000;
+  ASSERT_TRUE(daemon.start());
+  Program stranger("stranger");
+  daemon.world("process " + std::to_string(stranger.pid) + " GPU-0000 " + std::to_string(70 * kTestGi) + " 0\n");
+  ASSERT_TRUE(daemon.client().list());  // which reads
+  const auto refused = daemon.client().run(request("a", 40 * kTestGi));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kNoCapacity);
+  daemon.world("");
+  EXPECT_TRUE(daemon.client().run(request("b", 40 * kTestGi))) << "nobody has read since";
+}
+
 TEST(Hypervisor, shows_by_the_drivers_word_what_a_slice_uses_while_it_measures_nothing) {
   TestDaemon daemon;
   ASSERT_TRUE(daemon.start());

@@ -18,6 +18,7 @@ namespace {
 using base::ErrorCode;
 using base::Json;
 
+constexpr std::uint64_t kRereadNs = 2'000'000'000;  // a driver that does not answer refuses for nobody
 constexpr std::uint64_t kMostWaitMs = 7ull * 24 * 3'600'000;
 constexpr std::array<std::string_view, 4> kQos = {"low", "medium", "high", "critical"};
 
@@ -103,25 +104,37 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
                 })))
     return refuse(connection, {ErrorCode::kUsage, "this connection has asked for a slice that has not started yet"});
   request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
-  Waiting waiting{connection, peer, *std::move(request), 0, 0, {}};
+  Waiting waiting{connection, peer, *std::move(request), 0, 0, false, {}};
   const bool known = parts_.devices.known();
-  if (try_run(waiting, waiting.request.wait_ms == 0 && known)) return;
-  const std::uint64_t wait_ns = std::max(waiting.request.wait_ms * 1'000'000, known ? 0 : kInventoryNs);
+  const bool at_once = waiting.request.wait_ms == 0 && known;
+  waiting.rereads = at_once && is_crowded();
+  if (try_run(waiting, at_once && !waiting.rereads)) return;
+  const bool rereads = waiting.rereads;
+  const std::uint64_t wait_ns =
+      std::max(waiting.request.wait_ms * 1'000'000, known ? (rereads ? kRereadNs : 0) : kInventoryNs);
   waiting.deadline_ns = system::monotonic_ns() + wait_ns;
   waiting_.push_back(std::move(waiting));
   const auto place = std::prev(waiting_.end());
-  place->timer = parts_.loop.after(wait_ns, [this, connection] {
-    const auto found =
-        std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.connection == connection; });
-    if (found == waiting_.end()) return;
-    try_run(*found, true);
-    waiting_.erase(found);
-  });
+  place->timer = parts_.loop.after(wait_ns, [this, connection] { answer(connection); });
+  if (rereads) parts_.read_account([this, connection] { answer(connection); });
+}
+
+void RunQueue::answer(ConnectionId connection) {
+  const auto found = std::ranges::find(waiting_, connection, &Waiting::connection);
+  if (found == waiting_.end()) return;
+  parts_.loop.cancel(found->timer);
+  try_run(*found, true);
+  waiting_.erase(found);
+}
+
+// Processes outside of slices hold memory, or did when the account was read: they may be gone since.
+bool RunQueue::is_crowded() const {
+  return std::ranges::any_of(parts_.devices.all(), [](const Device& device) { return device.outside_bytes > 0; });
 }
 
 void RunQueue::retry() {
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    const bool last = at->request.wait_ms == 0 && parts_.devices.known();
+    const bool last = at->request.wait_ms == 0 && parts_.devices.known() && !at->rereads;
     if (try_run(*at, last)) {
       parts_.loop.cancel(at->timer);
       at = waiting_.erase(at);

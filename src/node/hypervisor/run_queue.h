@@ -38,6 +38,7 @@ class RunQueue {
     TenantTable& tenants;
     device::ProviderProcess& provider;
     std::function<void(ConnectionId, const base::Json&)> send;
+    std::function<void(std::function<void()>)> read_account;     // what the cards hold; then calls
     std::size_t slices_per_user;                                 // of a stranger
     std::vector<std::pair<std::string, std::string>> variables;  // that programs get
   };
@@ -56,12 +57,15 @@ class RunQueue {
     RunRequest request;
     std::uint64_t deadline_ns;
     system::Loop::TimerId timer = 0;
-    std::string told;  // what it waits for, as it was told last
+    bool rereads = false;  // the account is read anew before it is refused
+    std::string told;      // what it waits for, as it was told last
   };
   void tell(Waiting& waiting, std::string why);
   bool try_run(Waiting& waiting, bool last);  // true: answered
   bool has_all(const system::Peer& peer) const;
   void give(const Waiting& waiting, const pool::Placement& placement);
+  void answer(ConnectionId connection);  // one that waits, now
+  bool is_crowded() const;
   void refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons = {});
 
   Parts parts_;
