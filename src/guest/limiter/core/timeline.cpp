@@ -8,17 +8,7 @@ namespace tensor_fusion::guest::limiter {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr std::uint64_t kRebaseNs = 1'000'000'000;  // events tell milliseconds as float: keep the numbers small
-constexpr std::int64_t kDriftNs = 20'000;           // of the two clocks against each other in that time
 constexpr std::uint64_t kLegacy = 1, kPerThread = 2;
-
-bool elapsed(CUevent from, CUevent to, std::int64_t& result_ns) {
-  float milliseconds = 0;
-  if (driver().cuEventElapsedTime(&milliseconds, from, to) != CUDA_SUCCESS) return false;
-  if (!(milliseconds > -1e9F && milliseconds < 1e9F)) return false;
-  result_ns = static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
-  return true;
-}
 
 void publish(contract::ClaimProcessDevice& claim, std::uint64_t start, std::uint64_t end, std::uint64_t estimated) {
   const std::uint64_t n = claim.marker_count.load(kRelaxed);
@@ -31,39 +21,16 @@ void publish(contract::ClaimProcessDevice& claim, std::uint64_t start, std::uint
 
 }  // namespace
 
-Timeline::Clock* Timeline::clock_of(CUcontext context) {
+EventClock* Timeline::clock_of(CUcontext context) {
   for (std::uint32_t i = 0; i < clock_count_; ++i)
-    if (clocks_[i].context == context) return &clocks_[i];
+    if (clocks_[i].context() == context) return &clocks_[i];
   for (std::uint32_t i = 0; i < kContexts; ++i) {
-    if (i < clock_count_ && clocks_[i].context != nullptr) continue;
+    if (i < clock_count_ && clocks_[i].context() != nullptr) continue;
     if (i == clock_count_) ++clock_count_;
-    Clock& clock = clocks_[i];
-    clock.context = context;
-    clock.base = clock.next_base = nullptr;
-    clock.has_base = false;
-    clock.free_count = clock.made = 0;
-    return &clock;
+    clocks_[i].begin(context);
+    return &clocks_[i];
   }
   return nullptr;
-}
-
-CUevent Timeline::take_event(Clock& clock) {
-  if (clock.free_count > 0) return clock.events[--clock.free_count];
-  if (clock.made == kEvents) return nullptr;
-  // The launching thread may have another context current than that of the stream: an event is of the current one.
-  const bool pushes = driver().cuCtxPushCurrent_v2 != nullptr;
-  if (pushes && driver().cuCtxPushCurrent_v2(clock.context) != CUDA_SUCCESS) return nullptr;
-  CUevent event = nullptr;
-  const CUresult created = driver().cuEventCreate(&event, 0);
-  CUcontext popped = nullptr;
-  if (pushes) driver().cuCtxPopCurrent_v2(&popped);
-  if (created != CUDA_SUCCESS) return nullptr;
-  ++clock.made;
-  return event;
-}
-
-void Timeline::give_event(Clock& clock, CUevent event) {
-  if (event != nullptr && clock.free_count < kEvents) clock.events[clock.free_count++] = event;
 }
 
 StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread, bool quiet) {
@@ -87,8 +54,8 @@ StreamRecord* Timeline::stream_of(CUcontext context, CUstream stream, bool own, 
   for (std::uint32_t i = 0; i < kStreams && free == nullptr; ++i) {
     StreamRecord& idle = streams_[i];  // nothing is known of it that is not over
     if (idle.count > 0 || idle.unmarked_ns > 0 || idle.leases > 0) continue;
-    Clock* clock = clock_of(idle.context);
-    if (clock != nullptr) give_event(*clock, idle.start);
+    EventClock* clock = clock_of(idle.context);
+    if (clock != nullptr) clock->give(idle.start);
     free = &idle;
   }
   if (free == nullptr) return nullptr;
@@ -143,16 +110,16 @@ void Timeline::forget_thread(std::uint64_t thread, Settled& settled, contract::C
 }
 
 void Timeline::forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim) {
-  Clock* clock = clock_of(record.context);
+  EventClock* clock = clock_of(record.context);
   for (std::uint32_t n = 0; n < record.count; ++n) {
     PendingMarker& marker = record.pending[(record.first + n) % StreamRecord::kPending];
     record.unmarked_ns += marker.estimated_ns;
     record.unmarked_unknown += marker.unknown;
     record.unmarked_in_turn += marker.in_turn;
-    if (clock != nullptr) give_event(*clock, marker.start);
+    if (clock != nullptr) clock->give(marker.start);
   }
   pending_ -= record.count;
-  if (clock != nullptr && record.start != nullptr) give_event(*clock, record.start);
+  if (clock != nullptr && record.start != nullptr) clock->give(record.start);
   settle_unmarked(record, settled, claim);
   reset(record);
 }
@@ -164,7 +131,7 @@ void Timeline::forget_context(CUcontext context, Settled& settled, contract::Cla
   }
   // Its events are gone with it.
   for (std::uint32_t i = 0; i < clock_count_; ++i)
-    if (clocks_[i].context == context) clocks_[i].context = nullptr;
+    if (clocks_[i].context() == context) clocks_[i].end();
 }
 
 void Timeline::clear() {
@@ -186,20 +153,10 @@ void Timeline::open(StreamRecord& stream, std::uint64_t now, const Alone& alone,
   if (stream.open) return;
   if (stream.count > 0) return;  // an event of a marker in flight stands there: known by estimates until it has passed
   settle_unmarked(stream, settled, claim);
-  Clock* clock = clock_of(stream.context);
+  EventClock* clock = clock_of(stream.context);
   if (clock == nullptr) return;
-  if (stream.start == nullptr) stream.start = take_event(*clock);
-  if (stream.start == nullptr) return;
-  if (!clock->has_base) {
-    clock->base = take_event(*clock);
-    if (clock->base == nullptr ||
-        driver().cuEventRecord(clock->base, reinterpret_cast<CUstream>(stream.handle)) != CUDA_SUCCESS)
-      return;
-    clock->has_base = true;
-    clock->based_ns = now;
-    clock->low = static_cast<std::int64_t>(now);
-    clock->high = INT64_MAX;
-  }
+  if (stream.start == nullptr) stream.start = clock->take();
+  if (stream.start == nullptr || !clock->start(reinterpret_cast<CUstream>(stream.handle), now)) return;
   if (driver().cuEventRecord(stream.start, reinterpret_cast<CUstream>(stream.handle)) != CUDA_SUCCESS) return;
   stream.open = true;
   stream.start_known = false;
@@ -242,12 +199,12 @@ bool Timeline::overdue(std::uint64_t now, std::uint64_t by_ns) const {
 
 void Timeline::mark(StreamRecord& stream, std::uint64_t now) {
   if (stream.unmarked_ns == 0 || !stream.open || stream.count == StreamRecord::kPending) return;
-  Clock* clock = clock_of(stream.context);
+  EventClock* clock = clock_of(stream.context);
   if (clock == nullptr) return;
-  CUevent end = take_event(*clock);
+  CUevent end = clock->take();
   if (end == nullptr) return;
   if (driver().cuEventRecord(end, reinterpret_cast<CUstream>(stream.handle)) != CUDA_SUCCESS) {
-    give_event(*clock, end);
+    clock->give(end);
     return;
   }
   stream.pending[(stream.first + stream.count) % StreamRecord::kPending] = {stream.start,
@@ -281,47 +238,19 @@ void Timeline::mark_all(CUcontext context, std::uint64_t thread, std::uint64_t n
   }
 }
 
-void Timeline::rebase(Clock& clock, StreamRecord& stream, std::uint64_t now) {
-  if (clock.next_base != nullptr) {
-    std::int64_t shift = 0;
-    if (driver().cuEventQuery(clock.next_base) != CUDA_SUCCESS) return;
-    if (elapsed(clock.base, clock.next_base, shift)) {
-      clock.low += shift - kDriftNs;
-      clock.high += clock.high == INT64_MAX ? 0 : shift + kDriftNs;
-      CUevent old = clock.base;
-      clock.base = clock.next_base;
-      give_event(clock, old);
-      for (std::uint32_t i = 0; i < stream_high_; ++i)
-        if (streams_[i].context == clock.context) streams_[i].start_known = false;
-    } else {
-      give_event(clock, clock.next_base);
-    }
-    clock.next_base = nullptr;
-    clock.based_ns = now;
-  } else if (now > clock.based_ns + kRebaseNs) {
-    CUevent next = take_event(clock);
-    if (next == nullptr) return;
-    if (driver().cuEventRecord(next, reinterpret_cast<CUstream>(stream.handle)) == CUDA_SUCCESS) {
-      clock.next_base = next;
-    } else {
-      give_event(clock, next);
-    }
-  }
-}
-
-void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
-                            contract::ClaimProcessDevice& claim) {
+void Timeline::settle_front(StreamRecord& stream, EventClock& clock, std::uint64_t now, const Alone& alone,
+                            Settled& settled, contract::ClaimProcessDevice& claim) {
   PendingMarker& marker = stream.pending[stream.first];
   std::int64_t start = stream.start_gpu_ns;
   std::int64_t end = 0;
-  bool good = elapsed(clock.base, marker.end, end);
-  if (!stream.start_known) good = elapsed(clock.base, marker.start, start) && good;
+  bool good = clock.tell(marker.end, end);
+  if (!stream.start_known) good = clock.tell(marker.start, start) && good;
   stream.start_known = good;
   stream.start_gpu_ns = end;  // a start recorded afresh clears start_known
   stream.first = (stream.first + 1) % StreamRecord::kPending;
   --stream.count;
   --pending_;
-  give_event(clock, marker.start);
+  clock.give(marker.start);
   settled.estimated_ns += marker.estimated_ns;
   unknown_ -= marker.unknown;
   in_turn_ -= marker.in_turn;
@@ -333,13 +262,7 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
   const std::int64_t high = static_cast<std::int64_t>(now) - end;
   const std::int64_t low_start = static_cast<std::int64_t>(marker.start_recorded_ns) - start;
   const std::int64_t low_end = static_cast<std::int64_t>(marker.end_recorded_ns) - end;
-  const std::int64_t low = low_start > low_end ? low_start : low_end;
-  // Where they contradict each other by a rounding or a drift, the new word moves the old one no further than it must.
-  if (high < clock.high) clock.high = high;
-  if (clock.low > clock.high) clock.low = clock.high;
-  if (low > clock.low) clock.low = low;
-  if (clock.high < clock.low) clock.high = clock.low;
-  const std::int64_t base = clock.low + (clock.high - clock.low) / 2;
+  const std::int64_t base = clock.narrow(low_start > low_end ? low_start : low_end, high);
   const std::uint64_t host_start = static_cast<std::uint64_t>(base + start);
   const std::uint64_t host_end = static_cast<std::uint64_t>(base + end);
   const auto wall = static_cast<std::uint64_t>(end - start);
@@ -370,14 +293,16 @@ void Timeline::settle_front(StreamRecord& stream, Clock& clock, std::uint64_t no
 void Timeline::poll(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim) {
   if (stream.count == 0) return;
-  Clock* clock = clock_of(stream.context);
-  if (clock == nullptr || !clock->has_base) return;
+  EventClock* clock = clock_of(stream.context);
+  if (clock == nullptr || !clock->started()) return;
   bool any = false;
   while (stream.count > 0 && driver().cuEventQuery(stream.pending[stream.first].end) == CUDA_SUCCESS) {
     settle_front(stream, *clock, now, alone, settled, claim);
     any = true;
   }
-  if (any) rebase(*clock, stream, now);
+  if (!any || !clock->renew(reinterpret_cast<CUstream>(stream.handle), now)) return;
+  for (std::uint32_t i = 0; i < stream_high_; ++i)
+    if (streams_[i].context == clock->context()) streams_[i].start_known = false;
 }
 
 void Timeline::poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim) {

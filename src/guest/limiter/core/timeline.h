@@ -11,6 +11,7 @@
 #include "contract/cuda.h"
 #include "guest/limiter/core/device.h"
 #include "guest/limiter/core/durations.h"
+#include "guest/limiter/core/event_clock.h"
 
 namespace tensor_fusion::guest::limiter {
 
@@ -81,7 +82,6 @@ class Timeline {
  public:
   static constexpr std::size_t kStreams = 128;
   static constexpr std::size_t kContexts = 64;
-  static constexpr std::size_t kEvents = 96;  // of one context
 
   // Null when there is no place, or when it is new and whose it is may not be asked.
   StreamRecord* stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread, bool quiet);
@@ -117,29 +117,15 @@ class Timeline {
   bool idle() const { return active_streams() == 0; }
 
  private:
-  struct Clock {
-    CUcontext context = nullptr;
-    CUevent base = nullptr;
-    CUevent next_base = nullptr;  // recorded, to take over when it has passed
-    bool has_base = false;
-    std::uint64_t based_ns = 0;      // host time of the last change of base
-    std::int64_t low = 0, high = 0;  // bounds of the base's time on the host clock
-    CUevent events[kEvents] = {};    // free ones
-    std::uint32_t free_count = 0;
-    std::uint32_t made = 0;
-  };
-  Clock* clock_of(CUcontext context);
-  CUevent take_event(Clock& clock);
-  static void give_event(Clock& clock, CUevent event);
-  void settle_front(StreamRecord& stream, Clock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
+  EventClock* clock_of(CUcontext context);
+  void settle_front(StreamRecord& stream, EventClock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim);
   void forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim);
   static void reset(StreamRecord& record);
   void settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim);
-  void rebase(Clock& clock, StreamRecord& stream, std::uint64_t now);
 
   StreamRecord streams_[kStreams];
-  Clock clocks_[kContexts];
+  EventClock clocks_[kContexts];
   std::uint32_t stream_high_ = 0;
   std::uint32_t clock_count_ = 0;
   std::uint32_t pending_ = 0;
