@@ -33,13 +33,14 @@ def test_an_interrupted_demonstration_leaves_nothing(number):
     before = folders()
     demo = subprocess.Popen([ROOT / "tools/demo/run", "--simulated"], env={**os.environ, "TENSOR_FUSION_BUILD": str(BUILD)},
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if demo.poll() == 2:
-        pytest.skip("the demonstration's programs are not installed: " + demo.stderr.read())
+
     def mine_of():
         return [at for at in folders() - before if (at / "state/hypervisor.sock").exists() and demo.pid in parents(with_state(at))]
 
     found = until("its hypervisor serves", lambda: mine_of() or demo.poll() is not None)
-    assert demo.poll() is None, "it ended by itself"
+    if demo.poll() == 2:
+        pytest.skip("the demonstration's programs are not installed: " + demo.stderr.read())
+    assert demo.poll() is None, "it ended by itself: " + demo.stderr.read()
     mine, = found
     demo.send_signal(number)
     _, error = demo.communicate(timeout=60)
