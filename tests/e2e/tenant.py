@@ -50,7 +50,8 @@ OCCUPY_PTX = """.version 7.0
 
 
 def say(word, **fields):
-    print(json.dumps({"word": word, **fields}), flush=True)
+    sys.stdout.write(json.dumps({"word": word, **fields}) + "\n")  # in one piece: others may write to the same pipe
+    sys.stdout.flush()
 
 
 class Program:
