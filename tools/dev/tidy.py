@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""clang-tidy on the files that changed, then on others while time is left. A file that passed is remembered by its content and that of
-all headers of the project that it includes.
+"""clang-tidy on the files that changed, then on others while time is left, those first that were not read for longest. A file that
+passed is remembered by its content and that of all headers of the project that it includes, so what was left is read by the next runs.
 
-usage: tidy.py CLANG_TIDY BUILD [SECONDS] | tidy.py --self-test      the last line says how many were left for the next run
+usage: tidy.py CLANG_TIDY BUILD [SECONDS] | tidy.py --self-test      the last line says how many of the files are known to pass
 """
 import concurrent.futures
 import hashlib
@@ -52,6 +52,36 @@ class Digests:
         return whole.hexdigest()
 
 
+class Known:
+    """What earlier runs found, in a file: contents that passed, and the number of the run that last read a file. Several trees may
+    share it: what another has added meanwhile is kept."""
+
+    def __init__(self, file):
+        self.file = file
+        self.passed, self.read = self.load()
+        self.run = max(self.read.values(), default=0) + 1
+
+    def load(self):
+        try:
+            found = json.loads(self.file.read_text())
+            return set(found["passed"]), dict(found["read"])
+        except (OSError, ValueError, KeyError, TypeError):  # nothing is known
+            return set(), {}
+
+    def ordered(self, names, changed):
+        return sorted(names, key=lambda name: (name not in changed, self.read.get(name, 0), name))
+
+    def keep(self):
+        passed, read = self.load()
+        read = {name: max(run, self.read.get(name, 0)) for name, run in read.items()}
+        self.file.write_text(json.dumps({"passed": sorted(passed | self.passed), "read": {**self.read, **read}}))
+
+
+def outcome(total, failed, left):
+    known = f"all {total} files pass" if not failed + left else f"{total - failed - left} of {total} files pass"
+    return known + (f", {failed} failed" if failed else "") + (f", {left} were NOT read: run it again" if left else "")
+
+
 def self_test():
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name).resolve()
@@ -73,47 +103,61 @@ def self_test():
                 wrong.append(what)
         if digest("other rules") == digest() or first == digest():
             wrong.append("the rules")
+        # Each run has time for two of five, while a header that all include changes between the runs.
+        names, seen = [f"{n}.cpp" for n in range(5)], set()
+        for _ in range(3):
+            known = Known(root / "tidy_known.json")
+            for name in known.ordered(names, changed={"4.cpp"} if not seen else set())[:2]:
+                known.read[name] = known.run
+                seen.add(name)
+            known.keep()
+        if seen != set(names):
+            wrong.append("a header that every file includes")
+        for said, *counts in (("all 5 files pass", 5, 0, 0), ("2 of 5 files pass, 3 were NOT read: run it again", 5, 0, 3),
+                              ("3 of 5 files pass, 1 failed, 1 were NOT read: run it again", 5, 1, 1)):
+            if outcome(*counts) != said:
+                wrong.append(outcome(*counts))
     for what in wrong:
-        print(f"{what} changed: judged wrongly")
-    print(f"4 changes, {len(wrong)} judged wrongly")
+        print(f"{what}: judged wrongly")
+    print(f"8 cases, {len(wrong)} judged wrongly")
     return 1 if wrong else 0
 
 
 def main(tidy, build, seconds=240.0):  # the whole tree is looked at over several runs
     root = pathlib.Path(__file__).resolve().parents[2]
     rules = (root / ".clang-tidy").read_text()
-    cache = pathlib.Path(os.environ.get("TF_CACHE", build)) / "tidy.json"
-    passed = set(json.loads(cache.read_text())) if cache.is_file() else set()
-    compiled = {pathlib.Path(e["file"]).resolve() for e in json.loads((build / "compile_commands.json").read_text())}
+    known = Known(pathlib.Path(os.environ.get("TF_CACHE", build)) / "tidy_known.json")
+    compiled = {os.path.relpath(pathlib.Path(e["file"]).resolve(), root) for e in json.loads((build / "compile_commands.json").read_text())}
     changed = subprocess.run(["git", "diff", "--name-only", "HEAD~20", "--", "*.cpp"], cwd=root, capture_output=True, text=True).stdout
-    changed = {(root / name).resolve() for name in changed.split()}
-    order = sorted(compiled, key=lambda file: (file not in changed, str(file)))
+    order = known.ordered(compiled, set(changed.split()))
     digests = Digests([root / "src", root])
-    digest_of = {file: digests.of(file, rules) for file in order}
+    digest_of = {name: digests.of(root / name, rules) for name in order}
     deadline = time.monotonic() + seconds
 
-    def look(file):
+    def look(name):
         """(file, True passed, False failed, None no time; output)"""
-        if digest_of[file] in passed:
-            return file, True, ""
+        if digest_of[name] in known.passed:
+            return name, True, ""
         if time.monotonic() > deadline:
-            return file, None, ""
-        done = subprocess.run([tidy, "-p", build, "--quiet", file], cwd=root, capture_output=True, text=True)
-        return file, done.returncode == 0, done.stdout + done.stderr
+            return name, None, ""
+        done = subprocess.run([tidy, "-p", build, "--quiet", name], cwd=root, capture_output=True, text=True)
+        return name, done.returncode == 0, done.stdout + done.stderr
 
-    failed = waiting = 0
+    failed = left = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for file, outcome, output in pool.map(look, order):
-            if outcome:
-                passed.add(digest_of[file])
-            elif outcome is None:
-                waiting += 1
+        for name, passed, output in pool.map(look, order):
+            if passed is None:
+                left += 1
+                continue
+            known.read[name] = known.run
+            if passed:
+                known.passed.add(digest_of[name])
             else:
                 failed += 1
                 print(output)
-    cache.write_text(json.dumps(sorted(passed)))
-    print(f"clang-tidy: {len(order)} files, {failed} failed, time limit {seconds:.0f} s")
-    print(f"{waiting} of {len(order)} files left for the next run" if waiting else f"all {len(order)} files")
+    known.keep()
+    print(f"time limit {seconds:.0f} s")
+    print(outcome(len(order), failed, left))
     return 1 if failed else 0
 
 
