@@ -10,8 +10,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +30,7 @@ namespace {
 constexpr std::uint64_t kPayerAt = kTrailerBytes / 2;  // in what lies behind the bytes
 constexpr std::chrono::milliseconds kLook{5}, kForeignLook{20};
 constexpr int kRest = 20;  // times as long as looking takes
+constexpr std::chrono::seconds kGiveUp{1};
 
 // As it lies in the file, for all who hold it.
 struct Payer {
@@ -76,6 +79,7 @@ struct Foreign {
 struct Owed {
   std::function<bool()> held;
   std::function<bool()> give_back;  // false: not now
+  std::chrono::steady_clock::time_point refused{};
 };
 
 struct Book {
@@ -116,11 +120,25 @@ std::uint64_t other_payer(PhysicalMemory& memory) {
   return 0;
 }
 
+// The machine's account does not agree: to try for ever would mend nothing.
+bool gives_up(Owed& owed) {
+  const auto now = std::chrono::steady_clock::now();
+  if (owed.refused == std::chrono::steady_clock::time_point{}) owed.refused = now;
+  if (now - owed.refused < kGiveUp) return false;
+  std::fprintf(stderr, "libcuda (simulated): memory that nobody has any more cannot be given back: it stays charged\n");
+  return true;
+}
+
 bool look(Book& all) {  // under its mutex
   if (put_by()) return false;
-  const std::size_t before = all.owed.size();
-  std::erase_if(all.owed, [](const Owed& owed) { return !owed.held() && owed.give_back(); });
-  return all.owed.size() != before;
+  bool given = false;
+  std::erase_if(all.owed, [&](Owed& owed) {
+    if (owed.held()) return false;
+    const bool back = owed.give_back();
+    given |= back;
+    return back || gives_up(owed);
+  });
+  return given;
 }
 
 void watch(Book& all) {  // under its mutex
@@ -154,6 +172,30 @@ void watch(Book& all) {  // under its mutex
 // The same bytes by an open file of its own, which has no lock yet.
 int reopen(int file, int flags) { return ::open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDWR | flags); }
 
+// What others may still hold, looked at through an open file of its own. While none can be had (no descriptor is left)
+// it counts as held: nobody could say.
+class Travelled {
+ public:
+  explicit Travelled(device::Physical memory) : memory_(std::move(memory)) { (void)held(); }
+  ~Travelled() {
+    if (file_ >= 0) ::close(file_);
+  }
+  Travelled(const Travelled&) = delete;
+  Travelled& operator=(const Travelled&) = delete;
+  [[nodiscard]] bool held() {
+    if (memory_) {
+      file_ = reopen(memory_->fd(), O_CLOEXEC);
+      if (file_ < 0) return true;
+      memory_.reset();  // it may be the descriptor that others hold
+    }
+    return is_held(file_);
+  }
+
+ private:
+  std::optional<device::Physical> memory_;
+  int file_ = -1;
+};
+
 }  // namespace
 
 int export_descriptor(const device::Physical& memory) {
@@ -184,20 +226,16 @@ void keep_paid(const std::shared_ptr<PhysicalMemory>& memory) {
 }
 
 void end_payment(PhysicalMemory& memory) {
-  const int file = memory.travelled ? reopen(memory.memory.fd(), O_CLOEXEC) : -1;
-  {
-    const device::Physical gone = std::move(memory.memory);
-  }  // it may be the descriptor that others hold
-  if (file < 0) {
-    (void)device::release_memory(Driver::get().machine(), memory.domain, memory.bytes);
+  device::Physical gone = std::move(memory.memory);
+  const auto give_back = [domain = memory.domain, bytes = memory.bytes] {
+    return device::release_memory(Driver::get().machine(), domain, bytes).has_value();
+  };
+  if (!memory.travelled) {
+    (void)give_back();
     return;
   }
-  keep_until_let_go([file] { return is_held(file); },
-                    [file, domain = memory.domain, bytes = memory.bytes] {
-                      if (!device::release_memory(Driver::get().machine(), domain, bytes)) return false;
-                      ::close(file);
-                      return true;
-                    });
+  const auto travelled = std::make_shared<Travelled>(std::move(gone));
+  keep_until_let_go([travelled] { return travelled->held(); }, give_back);
 }
 
 void keep_until_let_go(std::function<bool()> held, std::function<bool()> give_back) {

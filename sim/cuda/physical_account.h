@@ -23,7 +23,7 @@ void keep_paid(const std::shared_ptr<PhysicalMemory>& memory);
 // Its last handle and mapping here are gone.
 void end_payment(PhysicalMemory& memory);
 // Memory of another kind that others hold: asked from time to time, and given back when they do not. Neither function
-// may come back here.
+// may come back here. What a second's tries cannot give back stays charged to this process, and standard error says so.
 void keep_until_let_go(std::function<bool()> held, std::function<bool()> give_back);
 // Gives back what nobody holds any more; true when that was anything.
 bool collect_payments();

@@ -1,12 +1,15 @@
 // Who pays for physical memory while others may still have it, seen as what the card has free.
 #include "sim/cuda/physical_account.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "sim/cuda/driver.h"
@@ -92,6 +95,34 @@ TEST_F(PhysicalAccount, the_machine_learns_of_a_closed_descriptor_from_nobody) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (used() != before && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   EXPECT_EQ(used(), before);
+}
+
+TEST_F(PhysicalAccount, memory_of_which_nobody_can_say_who_holds_it_stays_charged_until_somebody_can) {
+  const std::size_t before = free_bytes();
+  const auto memory = created();
+  const int fd = exported(memory);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);  // as if all descriptors were taken
+  EXPECT_OK(cuMemRelease(memory));
+  EXPECT_EQ(free_bytes(), before - kUnit);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(free_bytes(), before - kUnit) << "a descriptor of it is open";
+  ::close(fd);
+  EXPECT_EQ(free_bytes(), before);
+}
+
+TEST_F(PhysicalAccount, memory_that_cannot_be_given_back_is_told_of_and_left) {
+  ::testing::internal::CaptureStderr();
+  auto closure = std::make_shared<int>(0);
+  const std::weak_ptr<int> kept = closure;
+  keep_until_let_go([] { return false; }, [closure = std::move(closure)] { return ++*closure == 0; });
+  ASSERT_FALSE(kept.expired()) << "it may be better soon";
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!kept.expired() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_TRUE(kept.expired()) << "tried for ever";
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("cannot be given back"), std::string::npos);
 }
 
 TEST_F(PhysicalAccount, an_import_holds_memory_like_its_descriptor) {
