@@ -9,6 +9,7 @@ usage: tenant.py WORD…
   occupy:NS       a kernel that keeps the device for NS nanoseconds and costs the processor nothing (of a simulated device)
   takes:NS        from now on the kernel of `occupy` takes so long: a matter of its argument
   spin:N          launch it N times and synchronise  {"launches", "seconds"}
+  capture         begin to capture a stream, in any mode that disturbs no other, and never end it
   busy            launch and synchronise until standard input closes
   fork:COMMAND    run a shell command and wait       {"status"}
   wait            wait until standard input closes, then go on
@@ -111,6 +112,11 @@ class Program:
     def takes(self, ns):
         self.count = ctypes.c_uint64(int(ns))
         say("takes")
+
+    def capture(self):
+        stream, relaxed = ctypes.c_void_p(), 2
+        status = self.driver.cuStreamCreate(ctypes.byref(stream), 1)
+        say("capture", result=self.name(status or self.driver.cuStreamBeginCapture_v2(stream, relaxed)))
 
     def launch(self):
         count = self.count

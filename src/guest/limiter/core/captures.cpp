@@ -115,6 +115,18 @@ void Captures::clear() {
   stuck_.store(0, kRelaxed);
 }
 
+bool BesideCaptures::forbid_calls() {
+  if (relaxed_ || !g_captures.any()) return false;
+  before_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  relaxed_ = driver().cuThreadExchangeStreamCaptureMode != nullptr &&
+             driver().cuThreadExchangeStreamCaptureMode(&before_) == CUDA_SUCCESS;
+  return !relaxed_;
+}
+
+BesideCaptures::~BesideCaptures() {
+  if (relaxed_) driver().cuThreadExchangeStreamCaptureMode(&before_);
+}
+
 std::optional<bool> driver_captures(CUstream stream, bool own) {
   const auto ask = own && driver().cuStreamIsCapturing_ptsz != nullptr ? driver().cuStreamIsCapturing_ptsz
                                                                        : driver().cuStreamIsCapturing;

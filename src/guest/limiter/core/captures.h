@@ -1,8 +1,9 @@
 #pragma once
 // The streams of this process that are in capture, each by where its capture began. A call of the limiter's own (a
 // marker, a look at an event, a wait) may become part of what is captured, or spoil it, whoever makes it: while there
-// is a capture, none is made. Counted before the driver is asked to begin one, so that no call is on its way by then.
-// Any thread. What has no place here is counted all the same, and then taken for ended with whichever ends.
+// is a capture, none is made but by a thread that has said that it does not (BesideCaptures). Counted before the driver
+// is asked to begin one, so that no call is on its way by then. Any thread. What has no place here is counted all the
+// same, and then taken for ended with whichever ends.
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -72,6 +73,21 @@ class OwnCall {
 
  private:
   bool may_;
+};
+
+// Calls of the gate's own beside a capture. Each thread may say of itself that what it calls is safe then, and on a
+// stream that is itself in no capture it is: of those alone a marker falls into nothing. Taken back when this goes.
+class BesideCaptures {
+ public:
+  BesideCaptures() = default;
+  ~BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  bool forbid_calls();  // now: a stream is in capture, and this driver does not let a thread say so
+
+ private:
+  bool relaxed_ = false;
+  CUstreamCaptureMode before_{};
 };
 
 // Waits for all that is on the stream; no longer than till a capture begins.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "contract/cuda.h"
@@ -106,6 +107,12 @@ inline CUresult stream_query(CUstream stream) {
 }
 inline CUresult is_capturing(CUstream, CUstreamCaptureStatus* status) {
   *status = FakeGpu::get().capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+// A driver that refuses what may spoil a capture, unless the thread says that it does not.
+inline thread_local CUstreamCaptureMode t_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+inline CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
+  std::swap(t_capture_mode, *mode);
   return CUDA_SUCCESS;
 }
 inline CUresult graph_nodes(CUgraph, CUgraphNode*, std::size_t* count) {

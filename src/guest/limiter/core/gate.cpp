@@ -94,6 +94,9 @@ bool must_ring(const Device& device) {
   return (device.grant->gate.load(kRelaxed) & contract::kGateKnown) == 0;
 }
 
+// A capture may have begun on it since it was asked.
+bool may_capture(CUstream stream, bool own) { return g_captures.any() && driver_captures(stream, own).value_or(true); }
+
 Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool whole) {
   Token token{&device, stream, {}, own};
   if (capturing(stream, own)) return token;  // charged when the graph is launched
@@ -107,7 +110,8 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   Lease& lease = lease_of(stream);
   if (lease.granted_ns != 0 && lease.device != &device) fold_elsewhere(lease);
   state.mutex.lock();
-  bool quiet = g_captures.any();  // another stream is in capture: no driver calls of ours till the lock is free again
+  BesideCaptures beside;
+  bool quiet = beside.forbid_calls();  // another stream is in capture
   state.device = &device;
   state.fold(device, lease);
   StreamRecord* record = state.timeline.stream_of(context, stream, own, this_thread(), quiet);
@@ -125,17 +129,21 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
       device.mine->held_launches.fetch_add(1, kRelaxed);
       fold_all(state, device);
     }
-    if (!quiet) state.timeline.mark_all(context, this_thread(), now);
+    if (!g_captures.any())
+      state.timeline.mark_all(context, this_thread(), now);
+    else if (!quiet && record != nullptr && !may_capture(stream, own))
+      state.timeline.mark(*record, now);
     state.tell(device);
     if (Attachment* attached = attachment(); attached != nullptr) attached->ledger.keep_slot();
     state.mutex.unlock();
     if (verdict.ring && must_ring(device)) ring(g_shared.slice);
     if (verdict.wait_ns != 0) os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
     state.mutex.lock();
-    quiet = g_captures.any();
+    quiet = beside.forbid_calls();
     now = os::monotonic_ns();
     state.poll(device, now);
   }
+  quiet = quiet || (waited && may_capture(stream, own));
   if (quiet) device.mine->unmeasured.fetch_add(1, kRelaxed);
   if (waited) {
     --state.waiting;
@@ -234,7 +242,7 @@ namespace {
 void await_short(State& state, Device& device) {
   const std::uint64_t began = os::monotonic_ns();
   for (std::uint64_t now = began; state.timeline.in_turn() > 0 && now < began + kShortNs; now = os::monotonic_ns()) {
-    if (state.sharers.count(device, now) < 2 || g_captures.any()) return;
+    if (state.sharers.count(device, now) < 2) return;
     state.mutex.unlock();
     os::futex_wait(&device.grant->gate, device.grant->gate.load(kRelaxed), kShortLookNs, true);
     state.mutex.lock();
@@ -256,7 +264,9 @@ void after_launch(Token& token, CUresult result) {
       state.timeline.drop(*record, (token.word[0] & kUnknown) != 0, (token.word[0] & kInTurn) != 0);
     return state.tell(device);
   }
-  if (record->generation != token.word[2] || g_captures.any()) return;
+  BesideCaptures beside;
+  if (record->generation != token.word[2] || beside.forbid_calls()) return;
+  if (may_capture(token.stream, token.per_thread_stream)) return;
   state.timeline.mark(*record, os::monotonic_ns());
   state.tell(device);
   if ((token.word[0] & kUnknown) != 0 && (token.word[0] & kInTurn) != 0) await_short(state, device);
@@ -301,7 +311,7 @@ void before_sync(Device& device, CUstream, bool, bool) {
 }
 
 void after_sync(Device& device, CUstream, bool, bool) {
-  if (bypassed(device) || g_captures.any()) return;
+  if (bypassed(device)) return;
   State& state = state_of(device);
   Guard guard(state.mutex);
   if (state.pending_ns == 0 && state.timeline.idle()) return;

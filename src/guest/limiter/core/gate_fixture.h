@@ -36,6 +36,7 @@ class Gate : public ::testing::Test {
     g_driver.cuStreamIsCapturing = is_capturing;
     g_driver.cuStreamIsCapturing_ptsz = is_capturing;
     g_driver.cuGraphGetNodes = graph_nodes;
+    g_driver.cuThreadExchangeStreamCaptureMode = nullptr;
     gate::forked();  // forget the test before
     grant_ = static_cast<contract::GrantPage*>(page(sizeof(contract::GrantPage)));
     claim_ = static_cast<contract::ClaimPage*>(page(sizeof(contract::ClaimPage)));

@@ -135,6 +135,45 @@ TEST_F(Gate, lets_a_capture_begin_only_when_no_marker_is_on_its_way_and_puts_non
   sync();
 }
 
+// A driver since CUDA 10.1. What is launched beside a capture that never ends is held and measured like all else.
+TEST_F(Gate, measures_what_is_launched_beside_a_capture_by_calls_that_cannot_spoil_it) {
+  static std::atomic<int> spoilt, fallen_in;
+  spoilt = fallen_in = 0;
+  static const auto captured = reinterpret_cast<CUstream>(0x9000);
+  const auto other = reinterpret_cast<CUstream>(0x9100);
+  g_driver.cuThreadExchangeStreamCaptureMode = exchange_capture_mode;
+  g_driver.cuStreamIsCapturing = [](CUstream stream, CUstreamCaptureStatus* status) {
+    *status = stream == captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuEventQuery = [](CUevent event) {
+    if (gate::g_captures.any() && t_capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED) ++spoilt;
+    return event_query(event);
+  };
+  g_driver.cuEventRecord = [](CUevent event, CUstream stream) {
+    if (gate::g_captures.any() && stream == captured) ++fallen_in;
+    return event_record(event, stream);
+  };
+  launch(0xf0, 10'000, captured);
+  std::thread([&] {
+    gate::capture_begins();
+    gate::g_captures.began(captured, false, kContext);
+  }).join();
+  const std::uint64_t from = os::monotonic_ns();
+  for (std::uintptr_t i = 0; i < 8; ++i) launch(0xabc000 + 64 * i, 25 * kMs, other);
+  EXPECT_GE(since_ms(from), 170.0) << "one at a time, as without a capture";
+  launch(0xf0, 1'000, captured);  // into the graph
+  gate::before_sync(device_, other, false, false);
+  while (stream_query(other) != CUDA_SUCCESS) std::this_thread::yield();
+  gate::after_sync(device_, other, false, false);
+  EXPECT_NEAR(static_cast<double>(measured()), 200e6, 20e6);
+  EXPECT_EQ(spoilt.load(), 0);
+  EXPECT_EQ(fallen_in.load(), 0);
+  EXPECT_EQ(claimed().unmeasured.load(), 0u);
+  EXPECT_EQ(t_capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << "the thread's own word stands again";
+  gate::g_captures.ended(captured, false);
+}
+
 TEST_F(Gate, is_quiet_no_longer_for_the_capture_of_a_thread_that_is_gone_with_its_stream) {
   std::thread([&] {
     gate::capture_begins();

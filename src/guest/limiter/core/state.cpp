@@ -43,10 +43,11 @@ void State::absorb(const Device& of, const Settled& settled, std::uint64_t now) 
 
 void State::poll(const Device& of, std::uint64_t now) {
   polled_ns = now;
-  if (g_captures.any()) return;
+  BesideCaptures beside;
+  if (beside.forbid_calls()) return;
   Settled settled;
   alone.too_short = of.grant->estimate_scale.load(kRelaxed) > kTooShortScale;
-  timeline.poll(now, alone, settled, *of.mine);
+  timeline.poll(now, alone, settled, *of.mine, !g_captures.any());
   absorb(of, settled, now);
 }
 

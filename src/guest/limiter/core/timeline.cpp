@@ -291,7 +291,7 @@ void Timeline::settle_front(StreamRecord& stream, EventClock& clock, std::uint64
 }
 
 void Timeline::poll(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
-                    contract::ClaimProcessDevice& claim) {
+                    contract::ClaimProcessDevice& claim, bool records) {
   if (stream.count == 0) return;
   EventClock* clock = clock_of(stream.context);
   if (clock == nullptr || !clock->started()) return;
@@ -300,14 +300,15 @@ void Timeline::poll(StreamRecord& stream, std::uint64_t now, const Alone& alone,
     settle_front(stream, *clock, now, alone, settled, claim);
     any = true;
   }
-  if (!any || !clock->renew(reinterpret_cast<CUstream>(stream.handle), now)) return;
+  if (!any || !records || !clock->renew(reinterpret_cast<CUstream>(stream.handle), now)) return;
   for (std::uint32_t i = 0; i < stream_high_; ++i)
     if (streams_[i].context == clock->context()) streams_[i].start_known = false;
 }
 
-void Timeline::poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim) {
+void Timeline::poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim,
+                    bool records) {
   if (pending_ == 0) return;
-  for (std::uint32_t i = 0; i < stream_high_; ++i) poll(streams_[i], now, alone, settled, claim);
+  for (std::uint32_t i = 0; i < stream_high_; ++i) poll(streams_[i], now, alone, settled, claim, records);
 }
 
 std::uint32_t Timeline::active_streams() const {

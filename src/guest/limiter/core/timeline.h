@@ -103,10 +103,10 @@ class Timeline {
   void mark(StreamRecord& stream, std::uint64_t now);
   // ... on every stream that the calling thread can reach with this context current.
   void mark_all(CUcontext context, std::uint64_t thread, std::uint64_t now);
-  // Reads what has ended.
-  void poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim);
+  // Reads what has ended. `records`: an event may be put on any stream, for the clock.
+  void poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim, bool records);
   void poll(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
-            contract::ClaimProcessDevice& claim);
+            contract::ClaimProcessDevice& claim, bool records = true);
 
   bool any_pending() const { return pending_ > 0; }
   std::uint32_t unknown() const { return unknown_; }  // launches outstanding whose duration nobody has measured
