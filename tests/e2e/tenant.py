@@ -10,6 +10,7 @@ usage: tenant.py WORD…
   takes:NS        from now on the kernel of `occupy` takes so long: a matter of its argument
   spin:N          launch it N times and synchronise  {"launches", "seconds"}
   capture         begin to capture a stream, in any mode that disturbs no other, and never end it
+  fleeting:N      launch it N times, each on a stream that is destroyed at once; {"launches"}
   busy            launch and synchronise until standard input closes
   fork:COMMAND    run a shell command and wait       {"status"}
   wait            wait until standard input closes, then go on
@@ -118,10 +119,19 @@ class Program:
         status = self.driver.cuStreamCreate(ctypes.byref(stream), 1)
         say("capture", result=self.name(status or self.driver.cuStreamBeginCapture_v2(stream, relaxed)))
 
-    def launch(self):
+    def launch(self, stream=None):
         count = self.count
         arguments = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(count), ctypes.c_void_p))
-        return self.driver.cuLaunchKernel(self.function, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
+        return self.driver.cuLaunchKernel(self.function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, None)
+
+    def fleeting(self, number):
+        status = 0
+        for _ in range(int(number)):
+            stream = ctypes.c_void_p()
+            status = status or self.driver.cuStreamCreate(ctypes.byref(stream), 1)
+            status = status or self.launch(stream)
+            status = status or self.driver.cuStreamDestroy_v2(stream)
+        say("fleeting", result=self.name(status), launches=int(number))
 
     def spin(self, number):
         start, status = time.monotonic(), 0

@@ -42,13 +42,14 @@ def test_a_thousand_processes_at_once_are_refused_beyond_the_slots_and_harm_nobo
     assert neighbour.end() == 0
 
 
-@pytest.mark.parametrize("before", [[], ["capture"]], ids=["", "with a capture that never ends"])
-def test_a_slice_of_many_processes_with_long_kernels_has_no_more_of_the_card_than_its_part(machine, before):
+@pytest.mark.parametrize("before, work", [([], "spin"), (["capture"], "spin"), ([], "fleeting")],
+                         ids=["", "with a capture that never ends", "on streams that are destroyed at once"])
+def test_a_slice_of_many_processes_with_long_kernels_has_no_more_of_the_card_than_its_part(machine, before, work):
     """Each has a context of its own, and the card gives every context that has work as much time as any other: were all
     eight to launch at once, they would have 89 % of it for as long as their kernels run. They take turns instead, and
     none keeps the others out. By the card's own account; a busy host makes it less for both."""
     machine.hypervisor()
-    each = " ".join([sys.executable, str(TENANT), *before, "occupy:500000000", "spin:100"])
+    each = " ".join([sys.executable, str(TENANT), *before, "occupy:500000000", f"{work}:100"])
     many = machine.start(*machine.program("run", "--gpu", "0", "--vram", "8Gi", "--compute", "30%", "--name", "many", "--",
                                           "/bin/sh", "-c", f"for n in 1 2 3 4 5 6 7 8; do {each} & done; wait"))
     until("all are there", lambda: [len(s["processes"]) for s in slices(machine)] == [8])

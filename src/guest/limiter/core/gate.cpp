@@ -40,7 +40,7 @@ void fold_ended(Leases& place) {
     if (state.device == nullptr) continue;
     for (Lease& lease : place.of_stream) state.fold(*state.device, lease);
     Settled settled;
-    state.timeline.forget_thread(thread, settled, *state.device->mine);
+    state.timeline.let_thread_go(thread, settled, *state.device->mine);
     state.absorb(*state.device, settled, os::monotonic_ns());
     state.tell(*state.device);
   }
@@ -327,7 +327,9 @@ void stream_destroyed(Device& device, CUstream stream) {
   fold_all(state, device);
   const std::uint64_t now = os::monotonic_ns();
   Settled settled;
-  state.timeline.forget_stream(stream, settled, *device.mine);
+  BesideCaptures beside;
+  const bool marks = !beside.forbid_calls() && !may_capture(stream, false);
+  state.timeline.let_stream_go(stream, marks, now, settled, *device.mine);
   state.absorb(device, settled, now);
   state.tell(device);
 }
@@ -344,9 +346,13 @@ void context_destroyed(Device& device, CUcontext context) {
   State& state = state_of(device);
   Guard guard(state.mutex);
   fold_all(state, device);
+  // Known by its markers as far as it is over, the rest by how long it has run.
+  if (!g_captures.any())
+    state.timeline.mark_all(reinterpret_cast<CUcontext>(t_current.context), this_thread(), os::monotonic_ns());
   const std::uint64_t now = os::monotonic_ns();
+  state.poll(device, now);
   Settled settled;
-  state.timeline.forget_context(context, settled, *device.mine);
+  state.timeline.cut_context(context, now, settled, *device.mine);
   state.absorb(device, settled, now);
   if (state.timeline.idle()) state.over(now);
   state.tell(device);

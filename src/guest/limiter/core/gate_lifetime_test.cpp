@@ -186,15 +186,41 @@ TEST_F(Gate, is_quiet_no_longer_for_the_capture_of_a_thread_that_is_gone_with_it
   EXPECT_FALSE(gate::g_captures.any());
 }
 
-TEST_F(Gate, forgets_streams_and_contexts_that_are_gone) {
+TEST_F(Gate, follows_the_work_of_a_stream_that_is_destroyed_to_its_end) {
   const auto stream = reinterpret_cast<CUstream>(0x7000);
-  launch(0xf0, 3 * kMs, stream);
-  gate::stream_destroyed(device_, stream);
+  const std::uint64_t from = os::monotonic_ns();
+  for (std::uintptr_t i = 0; i < 4; ++i) {  // on a new stream with the old one's handle each time
+    launch(0xabc000 + 64 * i, 30 * kMs, stream);
+    gate::stream_destroyed(device_, stream);
+    EXPECT_EQ(claimed().streams.load(), 1u);
+  }
+  EXPECT_GE(since_ms(from), 85.0) << "nobody has measured what it takes: one at a time";
+  sync(stream);
+  EXPECT_NEAR(static_cast<double>(measured()), 120e6, 10e6);
   EXPECT_EQ(claimed().streams.load(), 0u);
-  launch(0xf1, 3 * kMs);
+  EXPECT_EQ(claimed().completed_ns.load(), claimed().launched_ns.load());
+  EXPECT_EQ(claimed().open_since_ns.load(), 0u);
+}
+
+TEST_F(Gate, charges_what_runs_in_a_context_that_is_destroyed_for_as_long_as_it_has) {
+  launch(0xf1, 3'000 * kMs);
+  const std::uint64_t from = os::monotonic_ns();
+  while (since_ms(from) < 50) std::this_thread::yield();
   gate::context_destroyed(device_, reinterpret_cast<CUcontext>(kContext));
+  EXPECT_GE(static_cast<double>(measured()), 50e6);
+  EXPECT_LE(static_cast<double>(measured()), since_ms(from) * 1e6 + 5e6);
   EXPECT_EQ(claimed().streams.load(), 0u);
   EXPECT_EQ(claimed().open_since_ns.load(), 0u);
+}
+
+TEST_F(Gate, charges_what_is_over_when_its_context_is_destroyed_for_what_it_took) {
+  teach(0xf0, 20'000);
+  const std::uint64_t before = measured();
+  const std::uint64_t from = os::monotonic_ns();
+  launch(0xf0, 20'000);
+  while (since_ms(from) < 50) std::this_thread::yield();
+  gate::context_destroyed(device_, reinterpret_cast<CUcontext>(kContext));
+  EXPECT_LE(measured() - before, 5 * kMs) << "and not for the time that its program computed since";
 }
 
 // Ends with the test, wherever that returns.

@@ -9,6 +9,7 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kLegacy = 1, kPerThread = 2;
+constexpr std::uint64_t kGone = 3;  // no handle of any stream: it has been destroyed, and its work goes on
 
 void publish(contract::ClaimProcessDevice& claim, std::uint64_t start, std::uint64_t end, std::uint64_t estimated) {
   const std::uint64_t n = claim.marker_count.load(kRelaxed);
@@ -85,6 +86,10 @@ void Timeline::settle_lost(std::uint64_t estimated_ns, Settled& settled, contrac
 void Timeline::settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim) {
   if (stream.unmarked_ns == 0) return;
   settle_lost(stream.unmarked_ns, settled, claim);
+  take_out(stream);
+}
+
+void Timeline::take_out(StreamRecord& stream) {
   unknown_ -= stream.unmarked_unknown;
   in_turn_ -= stream.unmarked_in_turn;
   stream.unmarked_unknown = stream.unmarked_in_turn = 0;
@@ -94,23 +99,34 @@ void Timeline::settle_unmarked(StreamRecord& stream, Settled& settled, contract:
   stream.mixed = false;
 }
 
-void Timeline::forget_stream(CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim) {
+void Timeline::let_go(StreamRecord& record, bool marks, std::uint64_t now, Settled& settled,
+                      contract::ClaimProcessDevice& claim) {
+  last_ = nullptr;
+  if (marks) mark(record, now);
+  settle_unmarked(record, settled, claim);
+  if (record.count == 0) return forget(record, 0, settled, claim);
+  record.handle = kGone;
+  record.thread = 0;
+  record.leases = 0;
+  ++record.generation;
+}
+
+void Timeline::let_stream_go(CUstream stream, bool marks, std::uint64_t now, Settled& settled,
+                             contract::ClaimProcessDevice& claim) {
   const auto handle = reinterpret_cast<std::uint64_t>(stream);
-  last_ = nullptr;
-  for (std::uint32_t i = 0; i < stream_high_; ++i) {
-    StreamRecord& record = streams_[i];
-    if (record.handle == handle) forget(record, settled, claim);
-  }
-}
-
-void Timeline::forget_thread(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim) {
-  last_ = nullptr;
   for (std::uint32_t i = 0; i < stream_high_; ++i)
-    if (streams_[i].handle == kPerThread && streams_[i].thread == thread) forget(streams_[i], settled, claim);
+    if (streams_[i].handle == handle) let_go(streams_[i], marks, now, settled, claim);
 }
 
-void Timeline::forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim) {
+void Timeline::let_thread_go(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim) {
+  for (std::uint32_t i = 0; i < stream_high_; ++i)
+    if (streams_[i].handle == kPerThread && streams_[i].thread == thread) let_go(streams_[i], false, 0, settled, claim);
+}
+
+void Timeline::forget(StreamRecord& record, std::uint64_t cut_ns, Settled& settled,
+                      contract::ClaimProcessDevice& claim) {
   EventClock* clock = clock_of(record.context);
+  const bool runs = record.count > 0;
   for (std::uint32_t n = 0; n < record.count; ++n) {
     PendingMarker& marker = record.pending[(record.first + n) % StreamRecord::kPending];
     record.unmarked_ns += marker.estimated_ns;
@@ -120,14 +136,25 @@ void Timeline::forget(StreamRecord& record, Settled& settled, contract::ClaimPro
   }
   pending_ -= record.count;
   if (clock != nullptr && record.start != nullptr) clock->give(record.start);
-  settle_unmarked(record, settled, claim);
+  const std::uint64_t ran = runs && cut_ns > record.open_since_ns ? cut_ns - record.open_since_ns : 0;
+  if (ran > record.unmarked_ns) {
+    publish(claim, record.open_since_ns, cut_ns, record.unmarked_ns);
+    settled.estimated_ns += record.unmarked_ns;
+    settled.measured_ns += ran;
+    settled.late_ns += ran - record.unmarked_ns;
+    settled.last_end_ns = cut_ns;
+    take_out(record);
+  } else {
+    settle_unmarked(record, settled, claim);
+  }
   reset(record);
 }
 
-void Timeline::forget_context(CUcontext context, Settled& settled, contract::ClaimProcessDevice& claim) {
+void Timeline::cut_context(CUcontext context, std::uint64_t now, Settled& settled,
+                           contract::ClaimProcessDevice& claim) {
   last_ = nullptr;
   for (std::uint32_t i = 0; i < stream_high_; ++i) {
-    if (streams_[i].handle != 0 && streams_[i].context == context) forget(streams_[i], settled, claim);
+    if (streams_[i].handle != 0 && streams_[i].context == context) forget(streams_[i], now, settled, claim);
   }
   // Its events are gone with it.
   for (std::uint32_t i = 0; i < clock_count_; ++i)
@@ -299,6 +326,10 @@ void Timeline::poll(StreamRecord& stream, std::uint64_t now, const Alone& alone,
   while (stream.count > 0 && driver().cuEventQuery(stream.pending[stream.first].end) == CUDA_SUCCESS) {
     settle_front(stream, *clock, now, alone, settled, claim);
     any = true;
+  }
+  if (stream.handle == kGone) {
+    if (stream.count == 0) forget(stream, 0, settled, claim);
+    return;
   }
   if (!any || !records || !clock->renew(reinterpret_cast<CUstream>(stream.handle), now)) return;
   for (std::uint32_t i = 0; i < stream_high_; ++i)

@@ -85,9 +85,13 @@ class Timeline {
 
   // Null when there is no place, or when it is new and whose it is may not be asked.
   StreamRecord* stream_of(CUcontext context, CUstream stream, bool own, std::uint64_t thread, bool quiet);
-  void forget_stream(CUstream stream, Settled& settled, contract::ClaimProcessDevice& claim);
-  void forget_thread(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim);  // it has ended
-  void forget_context(CUcontext context, Settled& settled, contract::ClaimProcessDevice& claim);
+  // It is about to be destroyed, and its work goes on without it. `marks`: a marker may be put behind that; without one
+  // what has none is known by its estimate.
+  void let_stream_go(CUstream stream, bool marks, std::uint64_t now, Settled& settled,
+                     contract::ClaimProcessDevice& claim);
+  void let_thread_go(std::uint64_t thread, Settled& settled, contract::ClaimProcessDevice& claim);  // it has ended
+  // It is about to be destroyed with all that runs in it: that took as long as it has been there.
+  void cut_context(CUcontext context, std::uint64_t now, Settled& settled, contract::ClaimProcessDevice& claim);
   void clear();
   // Work of a stream that is forgotten meanwhile: known by its estimate.
   static void settle_lost(std::uint64_t estimated_ns, Settled& settled, contract::ClaimProcessDevice& claim);
@@ -120,7 +124,11 @@ class Timeline {
   EventClock* clock_of(CUcontext context);
   void settle_front(StreamRecord& stream, EventClock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim);
-  void forget(StreamRecord& record, Settled& settled, contract::ClaimProcessDevice& claim);
+  void let_go(StreamRecord& record, bool marks, std::uint64_t now, Settled& settled,
+              contract::ClaimProcessDevice& claim);
+  // What runs ended at `cut_ns`; 0: as estimated.
+  void forget(StreamRecord& record, std::uint64_t cut_ns, Settled& settled, contract::ClaimProcessDevice& claim);
+  void take_out(StreamRecord& stream);  // what no marker stands behind
   static void reset(StreamRecord& record);
   void settle_unmarked(StreamRecord& stream, Settled& settled, contract::ClaimProcessDevice& claim);
 
