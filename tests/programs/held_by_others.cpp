@@ -184,14 +184,56 @@ int in_another_process(const Driver& d, int line) {
   return say(line) ? 0 : 1;
 }
 
+// Makes memory when it is told to, hands the descriptor on, and ends.
+int maker(int line) {
+  if (!hear(line)) return 1;
+  Driver d;
+  CUcontext context = nullptr;
+  CUmemGenericAllocationHandle memory = 0;
+  int file = -1;
+  MUST(d.cuInit(0));
+  MUST(d.cuCtxCreate_v2(&context, 0, 0));
+  if (const int failed = create_and_export(d, memory, file)) return failed;
+  return send(line, {}, file) ? 0 : 1;
+}
+
+// Whoever has what a process left behind has it on its account, mapped or not, and once.
+int left_by_the_dead(const Driver& d, int line, pid_t dying) {
+  const std::size_t before = free_bytes(d);
+  CUipcMemHandle word{};
+  CUmemGenericAllocationHandle memory = 0;
+  CUdeviceptr at = 0;
+  int status = -1;
+  if (!say(line)) return 1;
+  const int file = receive(line, word);
+  if (::waitpid(dying, &status, 0) != dying || status != 0) return 1;
+  MUST(d.cuMemImportFromShareableHandle(&memory, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  ::close(file);
+  if (!comes_back(d, before - kBytes)) return std::fprintf(stderr, "what the dead left is had for nothing\n"), 1;
+  MUST(map(d, memory, at));
+  if (free_bytes(d) != before - kBytes) return std::fprintf(stderr, "it counts again when it is mapped\n"), 1;
+  MUST(unmap(d, at));
+  MUST(d.cuMemRelease(memory));
+  if (!comes_back(d, before)) return std::fprintf(stderr, "what the dead left stayed charged\n"), 1;
+  return 0;
+}
+
 }  // namespace
 
 int main() {
-  int line[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, line) != 0) return 1;
+  int line[2], last[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, line) != 0 || ::socketpair(AF_UNIX, SOCK_STREAM, 0, last) != 0) return 1;
+  const pid_t dying = ::fork();
+  if (dying == 0) {
+    ::close(last[0]);
+    ::_exit(maker(last[1]));
+  }
+  ::close(last[1]);
   const pid_t pid = ::fork();  // before CUDA is touched
   if (pid == 0) {
     ::close(line[0]);
+    ::close(last[0]);
     ::_exit(other(line[1]));
   }
   ::close(line[1]);
@@ -199,7 +241,8 @@ int main() {
   if (d.library == nullptr || d.cuInit(0) != CUDA_SUCCESS) return std::fprintf(stderr, "no CUDA device here\n"), 77;
   CUcontext context = nullptr;
   MUST(d.cuCtxCreate_v2(&context, 0, 0));
-  int failed = only_a_descriptor(d);
+  int failed = left_by_the_dead(d, last[0], dying);  // first, since the end of any other gives memory back, too
+  if (failed == 0) failed = only_a_descriptor(d);
   if (failed == 0) failed = in_another_process(d, line[0]);
   ::close(line[0]);
   int status = 0;

@@ -4,6 +4,7 @@
 #include "guest/limiter/hooks/physical.h"
 
 #include "guest/limiter/core/file_mark.h"
+#include "guest/limiter/core/log.h"
 #include "guest/limiter/hooks/charge.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -56,29 +57,67 @@ void remember_export(Attachment& attached, std::uint64_t record, const void* out
   remember_trace(attached, record, trace);
 }
 
-// Memory on a device of ours has come in by a descriptor, and its maker has died, or was never of this slice: whoever
-// uses it pays.
-void remember_orphan(Attachment& attached, CUmemGenericAllocationHandle handle, std::uint64_t record, int file,
-                     std::uint64_t mark) {
-  if (mark != 0 && attached.sharing.is_vouched_for(mark)) return;
+// How much a handle stands for, which no driver says: the most of it that can be mapped, in whole granules. What is
+// more than `limit` shows as more than that; 0 where this driver does not tell.
+std::uint64_t size_of(CUmemGenericAllocationHandle handle, std::uint64_t limit) {
+  constexpr std::uint64_t kGranule = 2ull << 20;
+  std::uint64_t step = kGranule;
+  while (step <= limit && step < std::uint64_t{1} << 46) step *= 2;
+  const std::uint64_t room = 2 * step;
+  CUdeviceptr at = 0;
+  if (driver().cuMemAddressReserve == nullptr || TF_REAL(cuMemAddressReserve)(&at, room, 0, 0, 0) != CUDA_SUCCESS)
+    return 0;
+  std::uint64_t bytes = 0;
+  for (; step >= kGranule; step /= 2) {
+    if (TF_REAL(cuMemMap)(at, bytes + step, 0, handle, 0) != CUDA_SUCCESS) continue;
+    TF_REAL(cuMemUnmap)(at, bytes + step);
+    bytes += step;
+  }
+  TF_REAL(cuMemAddressFree)(at, room);
+  return bytes;
+}
+
+// Memory on a device of ours that has come in and that nobody of the slice pays for: its maker has died, or was never
+// of this slice. Whoever has it pays.
+struct Foundling {
+  Device* device = nullptr;  // null: it is none
+  std::uint64_t bytes = 0;
+  bool measured = false;  // else it is charged where it is mapped
+};
+
+Foundling find_foundling(Attachment& attached, CUmemGenericAllocationHandle handle, std::uint64_t mark) {
+  Foundling found;
+  if (mark != 0 && attached.sharing.is_vouched_for(mark)) return found;
   CUmemAllocationProp properties{};
   if (driver().cuMemGetAllocationPropertiesFromHandle == nullptr ||
       driver().cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS ||
       properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-    return;
-  Device* device = device_of(properties.location.id);
+    return found;
+  found.device = device_of(properties.location.id);
+  if (found.device == nullptr) return found;
+  const Ledger::View view = Ledger::view(*found.device);
+  if (view.unlimited) return found;
+  found.bytes = size_of(handle, view.limit);
+  found.measured = true;
+  return found;
+}
+
+// From now on this process says that it pays for it.
+void remember_foundling(Attachment& attached, const Foundling& found, std::uint64_t record, int file,
+                        std::uint64_t mark) {
   Trace trace;
   trace.mark = mark;
-  if (device == nullptr || !attached.sharing.mark(file, trace)) return;
+  if (file >= 0 && !attached.sharing.mark(file, trace)) return;
   attached.sharing.vouch(trace);
   Holding orphan;
   orphan.kind = Kind::orphan;
   orphan.key = record;
-  orphan.device = static_cast<std::uint32_t>(device - attached.devices);
+  orphan.device = static_cast<std::uint32_t>(found.device - attached.devices);
   if (remember_trace(attached, record, trace)) attached.holdings.insert(orphan);
 }
 
-// An orphan's size shows only where it is used. Not with the physical lock held, since who reserves may wait.
+// What was not measured when it came in shows its size where it is used. Not with the physical lock held, since who
+// reserves may wait.
 Room adopt(Attachment& attached, std::uint64_t record, std::uint64_t bytes) {
   Holding orphan;
   Holding known;
@@ -224,25 +263,48 @@ TF_ENTRY(cuMemImportFromShareableHandle,
          (CUmemGenericAllocationHandle * handle, void* os_handle, CUmemAllocationHandleType type)) {
   Attachment* attached = registered();
   if (attached == nullptr) return TF_FORWARD(cuMemImportFromShareableHandle, handle, os_handle, type);
-  Guard guard(attached->physical_mutex);
   const std::uint64_t mark = mark_of_import(os_handle, type);
-  attached->sharing.hold(mark);  // before it is ours, so that it is at no time nobody's
-  const CUresult result = TF_REAL(cuMemImportFromShareableHandle)(handle, os_handle, type);
+  const int file = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                       ? static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle))
+                       : -1;
   Holding known;
-  Holding origin;
-  if (result == CUDA_SUCCESS && attached->holdings.find(Kind::physical, *handle, known)) {
+  Foundling found;
+  {
+    Guard guard(attached->physical_mutex);
+    attached->sharing.hold(mark);  // before it is ours, so that it is at no time nobody's
+    const CUresult result = TF_REAL(cuMemImportFromShareableHandle)(handle, os_handle, type);
+    if (result != CUDA_SUCCESS) {
+      attached->sharing.let_go(mark);
+      return result;
+    }
+    if (!attached->holdings.find(Kind::physical, *handle, known)) found = find_foundling(*attached, *handle, mark);
+  }
+  // Without the lock, since who reserves may wait. Nobody knows the handle yet.
+  if (found.device != nullptr && found.measured) {
+    const Room room = found.bytes != 0 ? reserve(*found.device, found.bytes) : Room::full;
+    if (!room) {
+      if (found.bytes == 0) say("memory of another slice is refused: this driver does not tell how much it is");
+      TF_REAL(cuMemRelease)(*handle);
+      attached->sharing.let_go(mark);
+      return no_room(room);
+    }
+  }
+  Guard guard(attached->physical_mutex);
+  if (attached->holdings.find(Kind::physical, *handle, known)) {
     count_physical(*attached, known.extra, 1, 0);
-  } else if (result == CUDA_SUCCESS && remember(*attached, *handle, 0, 0)) {
-    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-      remember_orphan(*attached, *handle, attached->records,
-                      static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)), mark);
+  } else if (remember(*attached, *handle, found.bytes,
+                      found.device != nullptr ? static_cast<std::uint32_t>(found.device - attached->devices) : 0)) {
+    if (found.device != nullptr) remember_foundling(*attached, found, attached->records, file, mark);
+    Holding origin;
     origin.kind = Kind::origin;
     origin.key = attached->records;
     origin.extra = mark;
-    if (mark != 0 && attached->holdings.insert(origin)) return result;
+    if (mark == 0 || !attached->holdings.insert(origin)) attached->sharing.let_go(mark);
+    return CUDA_SUCCESS;
   }
+  if (found.bytes != 0) release(*found.device, found.bytes);
   attached->sharing.let_go(mark);
-  return result;
+  return CUDA_SUCCESS;
 }
 
 TF_ENTRY(cuMemMap, (CUdeviceptr pointer, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,

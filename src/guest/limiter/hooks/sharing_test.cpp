@@ -24,8 +24,11 @@ namespace {
 
 using testing::FakeMemory;
 constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kGranule = 2 * kMiB;
 
-int driver_file = -1;  // what all that is exported is an open file of
+int driver_file = -1;          // what all that is exported is an open file of
+std::uint64_t physical_bytes;  // the size of all physical memory, as mapping shows it; 0: this driver maps nothing
+int released = 0;              // handles
 
 bool send_file(int line, int file) {
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof file)] = {};
@@ -82,9 +85,21 @@ class Shared : public ::testing::TestWithParam<File> {
       prop->location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
       return CUDA_SUCCESS;
     };
-    g_driver.cuMemMap = [](CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, std::uint64_t) {
+    physical_bytes = kGranule;
+    released = 0;
+    g_driver.cuMemMap = [](CUdeviceptr, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle,
+                           std::uint64_t) {
+      return offset + bytes <= physical_bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    g_driver.cuMemRelease = [](CUmemGenericAllocationHandle) {
+      ++released;
       return CUDA_SUCCESS;
     };
+    g_driver.cuMemAddressReserve = [](CUdeviceptr* at, std::size_t, std::size_t, CUdeviceptr, std::uint64_t) {
+      *at = 0x1000000;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuMemAddressFree = [](CUdeviceptr, std::size_t) { return CUDA_SUCCESS; };
     g_driver.cuMemUnmap = [](CUdeviceptr, std::size_t) { return CUDA_SUCCESS; };
     g_driver.cuMemAlloc_v2 = [](CUdeviceptr* pointer, std::size_t) {
       *pointer = FakeMemory::get().next_handle += 0x100;
@@ -271,12 +286,13 @@ TEST_P(Shared, memory_that_an_importer_hands_on_is_its_makers_still) {
   EXPECT_TRUE(becomes(0));
 }
 
-TEST_P(Shared, memory_of_a_maker_who_has_died_is_charged_to_who_maps_it) {
+TEST_P(Shared, memory_of_a_maker_who_has_died_is_charged_to_who_imports_it_once) {
+  physical_bytes = 3 * kGranule;
   int line[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, line), 0);
   Other maker(
       [&] {
-        const int file = exported(created());
+        const int file = exported(created(physical_bytes));
         EXPECT_TRUE(send_file(line[1], file));
       },
       [] {});
@@ -285,28 +301,54 @@ TEST_P(Shared, memory_of_a_maker_who_has_died_is_charged_to_who_maps_it) {
   const auto early = imported(file);
   EXPECT_EQ(cuMemMap(0x10000, kMiB, 0, early, 0), CUDA_SUCCESS);
   const std::uint64_t alive = fake.charged();  // the maker's
-  EXPECT_EQ(alive, kMiB);
+  EXPECT_EQ(alive, physical_bytes);
   EXPECT_EQ(cuMemUnmap(0x10000, kMiB), CUDA_SUCCESS);
   EXPECT_EQ(cuMemRelease(early), CUDA_SUCCESS);
   maker.end();
   EXPECT_TRUE(attachment()->ledger.sweep());
   EXPECT_EQ(fake.charged(), 0u);
-  const auto late = imported(file), again = imported(file);
-  EXPECT_EQ(fake.charged(), 0u);
-  EXPECT_EQ(cuMemMap(0x10000, kMiB, kMiB, late, 0), CUDA_SUCCESS);
-  EXPECT_EQ(fake.charged(), 2 * kMiB);
-  EXPECT_EQ(cuMemMap(0x20000, kMiB, 0, again, 0), CUDA_SUCCESS);
-  EXPECT_EQ(fake.charged(), 2 * kMiB) << "once in a slice";
-  EXPECT_EQ(cuMemMap(0x400000, FakeMemory::kLimit + kMiB, 0, late, 0), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(cuMemUnmap(0x20000, kMiB), CUDA_SUCCESS);
+  const auto late = imported(file);
+  EXPECT_EQ(fake.charged(), physical_bytes) << "also unmapped";
+  const auto again = imported(file);
+  EXPECT_EQ(fake.charged(), physical_bytes) << "once in a slice";
+  EXPECT_EQ(cuMemMap(0x10000, physical_bytes, 0, late, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemMap(0x1000000, kMiB, 0, again, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), physical_bytes) << "and not again when it is mapped";
+  EXPECT_EQ(cuMemUnmap(0x1000000, kMiB), CUDA_SUCCESS);
   EXPECT_EQ(cuMemRelease(again), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemUnmap(0x10000, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemUnmap(0x10000, physical_bytes), CUDA_SUCCESS);
   EXPECT_EQ(cuMemRelease(late), CUDA_SUCCESS);
-  EXPECT_EQ(fake.charged(), 2 * kMiB) << "the descriptor is open";
+  EXPECT_EQ(fake.charged(), physical_bytes) << "the descriptor is open";
   ::close(file);
   EXPECT_TRUE(becomes(0));
   ::close(line[0]);
   ::close(line[1]);
+}
+
+TEST_P(Shared, memory_of_another_slice_is_refused_where_it_does_not_fit_or_cannot_be_measured) {
+  const int file = ::open(("/proc/self/fd/" + std::to_string(driver_file)).c_str(), O_RDWR | O_CLOEXEC);
+  void* const word = reinterpret_cast<void*>(static_cast<std::intptr_t>(file));
+  CUmemGenericAllocationHandle memory = 0;
+  for (const std::uint64_t bytes : {FakeMemory::kLimit + kGranule, 100 * FakeMemory::kLimit, std::uint64_t{0}}) {
+    physical_bytes = bytes;
+    released = 0;
+    EXPECT_EQ(cuMemImportFromShareableHandle(&memory, word, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+              CUDA_ERROR_OUT_OF_MEMORY)
+        << bytes;
+    EXPECT_EQ(released, 1) << "the card must not keep it for this process";
+    EXPECT_EQ(fake.charged(), 0u);
+  }
+  unsigned char fabric[64] = {7};
+  EXPECT_EQ(cuMemImportFromShareableHandle(&memory, fabric, CU_MEM_HANDLE_TYPE_FABRIC), CUDA_ERROR_OUT_OF_MEMORY);
+  physical_bytes = FakeMemory::kLimit;
+  ASSERT_EQ(cuMemImportFromShareableHandle(&memory, fabric, CU_MEM_HANDLE_TYPE_FABRIC), CUDA_SUCCESS);
+  EXPECT_EQ(fake.charged(), physical_bytes);
+  EXPECT_EQ(cuMemImportFromShareableHandle(&memory, word, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            CUDA_ERROR_OUT_OF_MEMORY)
+      << "there is room for one";
+  EXPECT_EQ(cuMemRelease(FakeMemory::get().next_handle - 0x10), CUDA_SUCCESS);
+  EXPECT_TRUE(becomes(0));
+  ::close(file);
 }
 
 TEST_P(Shared, memory_that_went_out_by_a_word_is_held_by_imports_only) {
