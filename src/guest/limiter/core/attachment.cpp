@@ -97,6 +97,7 @@ Attachment* register_now(bool& executed) {
   }
   made->process->flags.store(g_flags.load(kRelaxed), kRelaxed);
   join_devices(*made);
+  if (made->device_count != 1) made->close_looks.store(kSeveralDevices, kRelaxed);
   return made;
 }
 

@@ -42,6 +42,12 @@ struct Loads {
   std::atomic<std::uint64_t> while_over;  // since the slice has been over its limit
 };
 
+// Why a launch is looked at more closely than by the current device; 0: for nothing.
+enum CloseLooks : std::uint32_t {
+  kSeveralDevices = 1,
+  kLibraryKernels = 2,  // kernels of libraries were handed out, which a launch may put into a context
+};
+
 struct Attachment {
   Ledger ledger{nullptr, 0, 0};
   contract::ClaimProcess* process = nullptr;
@@ -53,6 +59,8 @@ struct Attachment {
   Mutex context_mutex;                                        // one context is made or destroyed at a time
   std::atomic<std::uint32_t> guesses[contract::kMaxDevices];  // contexts paid for by guess, by index in devices
   Loads loads[contract::kMaxDevices];                         // by index in devices
+  std::atomic<std::uint32_t> close_looks;                     // CloseLooks
+  Mutex library_mutex;                                        // one library is put into a context, or ends, at a time
   Mutex pool_mutex;                                           // guards taking and leaving a place in pools
   Pool pools[kMaxPools];
   std::atomic<std::uint32_t> pool_high;                             // one more than the highest place taken

@@ -25,7 +25,10 @@ enum class Kind : std::uint8_t {
   orphan,   // of such that nobody of the slice pays for; key = its record, device = where it is
   shared,   // a pointer that others may open; like one, extra = mark
   opened,   // a pointer of another process; extra = mark, context = where it was opened
-  exec,     // an executable graph with memory nodes; bytes = what its first run may reserve, extra = trims seen
+  library,  // bytes = the most it took at once, extra = whether it was unloaded for want of room
+  kernel,   // of a library; extra = that
+  placement,  // of a library or a kernel in a context; extra = the library
+  exec,       // an executable graph with memory nodes; bytes = what its first run may reserve, extra = trims seen
 };
 
 struct Holding {

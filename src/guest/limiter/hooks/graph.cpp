@@ -3,6 +3,7 @@
 // memory.
 #include "guest/limiter/core/os.h"
 #include "guest/limiter/hooks/charge.h"
+#include "guest/limiter/hooks/library.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
@@ -191,13 +192,16 @@ TF_ENTRY(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpda
 }
 TF_ENTRY(cuGraphExecKernelNodeSetParams,
          (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* params)) {
+  if (const CUresult refused = place_node(params); refused != CUDA_SUCCESS) return refused;
   return updated(TF_FORWARD(cuGraphExecKernelNodeSetParams, exec, node, params), exec);
 }
 TF_ENTRY(cuGraphExecKernelNodeSetParams_v2,
          (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params)) {
+  if (const CUresult refused = place_node(params); refused != CUDA_SUCCESS) return refused;
   return updated(TF_FORWARD(cuGraphExecKernelNodeSetParams_v2, exec, node, params), exec);
 }
 TF_ENTRY(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* params)) {
+  if (const CUresult refused = place_node(params); refused != CUDA_SUCCESS) return refused;
   return updated(TF_FORWARD(cuGraphExecNodeSetParams, exec, node, params), exec);
 }
 TF_ENTRY(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph graph)) {
