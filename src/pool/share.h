@@ -70,6 +70,7 @@ struct ShareStretch {
   std::uint64_t end_ns = 0;
   std::uint64_t estimated_ns = 0;
   std::uint32_t process = 0;  // of the tenant, by any numbering
+  bool untold = false;        // its process has ended with work outstanding: this is all that it may have had
 };
 
 // What a tenant says, summed over its processes.
@@ -138,8 +139,10 @@ class Arbiter {
     std::uint64_t start;
     std::uint64_t end;
     double estimated;
-    double had;  // wall time given to it so far
-    bool alone;  // no other tenant's stretch touches it
+    double had;   // wall time given to it so far
+    bool alone;   // no other tenant's stretch touches it
+    bool untold;  // of a process that has ended: what it was estimated at says nothing
+    double target(double scale) const { return untold ? static_cast<double>(end - start) : estimated * scale; }
   };
   struct Tenant {
     ShareKey key;
@@ -195,7 +198,9 @@ class Arbiter {
   void close(Tenant& tenant, const Stretch& stretch) const;
   void settle_at_estimate(Tenant& tenant, double estimated, double most_ns) const;
   static ShareTold told(const Tenant& tenant, std::uint64_t now);
-  void settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated, std::uint64_t now) const;
+  static void bound_untold(const Tenant& tenant, ShareStretch& said, std::uint64_t now);
+  void settle_late(Tenant& tenant, const ShareStretch& said, std::uint64_t end, double estimated,
+                   std::uint64_t now) const;
   void contend(Tenant& holder, std::uint64_t now);
   double cap_credit(const Tenant& tenant) const;
   double priority_credit(const Tenant& tenant) const;

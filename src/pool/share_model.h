@@ -223,6 +223,13 @@ class Machine {
     const Step step = process.program(process.random);
     const std::uint64_t epoch = process.epoch;
     switch (step.kind) {
+      case Step::kEnd:
+        poll(process);
+        process.end(static_cast<std::uint32_t>(p), now);
+        for (auto& stream : gpu_.context(process.context).streams) stream.clear();
+        bell();
+        at(p, now + step.ns, [this, p] { next(p); });
+        break;
       case Step::kThink:
         at(p, now + step.ns, [this, p, epoch] {
           if (processes[p].epoch == epoch) next(p);

@@ -60,6 +60,23 @@ struct Process {
     if (learned.size() <= key) learned.resize(key + 1);
     return learned[key].ns <= 0 ? prior_ns : learned[key].ns;
   }
+  // It ends, and what it had on the device with it; the hypervisor tells for it since when there was something.
+  void end(std::uint32_t number, Time now) {
+    std::uint64_t open = kNever;
+    for (const Stream& stream : streams)
+      if (stream.unmarked > 0 || stream.markers > 0) open = std::min(open, stream.open_since);
+    if (open < now) published.push_back({open, now, static_cast<std::uint64_t>(launched - completed), number, true});
+    completed = launched;
+    streams.clear();
+    learned.clear();
+    ready.clear();
+    progress = std::min(progress, static_cast<double>(now));
+    gap = 1e9;
+    wanted_since = step_began = 0;
+    blocked = syncing = false;
+    queued = 0;
+    ++epoch;
+  }
   void poll(Time now, double scale) {
     for (const auto& [s, stretch] : ready) {
       completed += static_cast<double>(stretch.estimated_ns);

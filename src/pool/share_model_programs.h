@@ -11,7 +11,7 @@ namespace tensor_fusion::pool::model {
 
 // What a program does next.
 struct Step {
-  enum Kind { kLaunch, kSync, kThink } kind = kThink;
+  enum Kind { kLaunch, kSync, kThink, kEnd } kind = kThink;
   Time ns = 0;
   unsigned stream = 0;
   unsigned key = 0;  // which function: durations are learned per key
@@ -54,6 +54,19 @@ inline Program long_launches(unsigned depth, Time each = 90 * kMs) {
   return [=, i = 0u](std::mt19937_64&) mutable -> Step {
     if (i++ % (depth + 1) == depth) return {Step::kSync, 0, 0, 0};
     return {Step::kLaunch, each, 0, 0};
+  };
+}
+// Launches something, does something else for a while and ends without waiting: another begins in its place.
+inline Program short_lived(Time kernel, Time lives) {
+  return [=, i = 0u](std::mt19937_64&) mutable -> Step {
+    switch (i++ % 3) {
+      case 0:
+        return {Step::kLaunch, kernel, 0, 0};
+      case 1:
+        return {Step::kThink, lives, 0, 0};
+      default:
+        return {Step::kEnd, 10 * kMs, 0, 0};
+    }
   };
 }
 inline Program sync_each(Time kernel = 1 * kMs, Time think = 80 * kUs) {

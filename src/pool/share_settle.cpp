@@ -38,7 +38,8 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
   tenant.busy_end = tenant.claim.progress_ns > now ? tenant.claim.progress_ns
                                                    : std::max(std::min(tenant.busy_end, now), tenant.claim.progress_ns);
   bool may_join = true;  // until it gains little: one claim can tell of thousands that cannot be joined
-  for (const ShareStretch& said : stretches) {
+  for (ShareStretch said : stretches) {
+    if (said.untold) bound_untold(tenant, said, now);
     const std::uint64_t end = std::min(said.end_ns, now + kClockErrorNs);
     const double estimated = static_cast<double>(std::min(said.estimated_ns, kLongestStretchNs));
     const std::uint64_t start = std::max(said.start_ns, swept_);
@@ -50,28 +51,39 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     if (!counts || tenant.stretches.size() >= kMaxStretches) {
       // Too late, nonsense, or a flood.
       const bool late = said.start_ns < end && end - said.start_ns <= kLongestStretchNs;
-      settle_late(tenant, said.start_ns, late ? std::min(end, swept_) : 0, estimated, now);
+      settle_late(tenant, said, late ? std::min(end, swept_) : 0, estimated, now);
       continue;
     }
     const double wall = static_cast<double>(said.end_ns - said.start_ns);
     const double takes = std::min({estimated * tenant.scale, wall, kLongestSavedForNs});
-    tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
+    if (!said.untold) tenant.longest += (takes > tenant.longest ? 1.0 : 0.1) * (takes - tenant.longest);
     // What of it lies before the sweep is settled at once, at its estimate.
     const double part = static_cast<double>(end - start) / wall;
-    settle_late(tenant, said.start_ns, start, estimated * (1 - part), now);
-    tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999});
+    settle_late(tenant, said, start, estimated * (1 - part), now);
+    tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999, said.untold});
   }
   if (another) tenant.seen_before = tenant.witness.seen_ns();
   tenant.conduct.judge_claim(tenant.measured - tenant.judged, now);
   tenant.judged = tenant.measured;
 }
 
+// Nobody will tell what a process had outstanding when it ended: it is taken to have run until then, but for no more
+// than the driver may have seen.
+void Arbiter::bound_untold(const Tenant& tenant, ShareStretch& said, std::uint64_t now) {
+  said.end_ns = std::min(said.end_ns, now);
+  if (said.start_ns >= said.end_ns) return;
+  const double most = tenant.witness.most_since(tenant.seen_before, now);
+  if (most < static_cast<double>(said.end_ns - said.start_ns))
+    said.start_ns = said.end_ns - static_cast<std::uint64_t>(most);
+}
+
 // What the sweep has passed without it. Others may have had turns in that time, so it counts as estimated; but not
 // where it took so much longer that the estimate says nothing: nobody gains by being told of late. Where it is not
 // sure, the driver's word decides, and of long work its word is also the most it may have had. Streams beside each
 // other pay for one time once.
-void Arbiter::settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end, double estimated,
+void Arbiter::settle_late(Tenant& tenant, const ShareStretch& said, std::uint64_t end, double estimated,
                           std::uint64_t now) const {
+  std::uint64_t start = said.start_ns;
   double most = end > start ? static_cast<double>(end - start) : kLongestLaunchNs;
   if (most >= kSeenWellNs) most = std::min(most, tenant.witness.most_since(tenant.seen_before, now));
   settle_at_estimate(tenant, estimated, most);
@@ -79,7 +91,7 @@ void Arbiter::settle_late(Tenant& tenant, std::uint64_t start, std::uint64_t end
   if (start >= end) return;
   tenant.late_until = end;
   const double beyond = std::min(most, static_cast<double>(end - start)) - estimated * tenant.scale;
-  if (beyond > 3 * estimated * tenant.scale) {
+  if (beyond > 3 * estimated * tenant.scale || (said.untold && beyond > 0)) {
     tenant.measured += beyond;
     tenant.judged += beyond;  // no more than has passed, however long that is
   } else {
@@ -164,7 +176,8 @@ void Arbiter::settle(std::uint64_t now) {
       if (stretch.start >= until || stretch.end <= swept_) continue;
       const double wall = static_cast<double>(std::min(stretch.end, until) - std::max(stretch.start, swept_));
       const double left = static_cast<double>(stretch.end - std::max(stretch.start, swept_));
-      const double guess = std::max(stretch.estimated * tenant.scale - stretch.had, 0.02 * stretch.estimated);
+      const double target = stretch.target(tenant.scale);
+      const double guess = std::max(target - stretch.had, 0.02 * target);
       rows_.push_back({&tenant, &stretch,
                        division_.add(tenant.key, stretch.context, stretch.start, stretch.end, guess * wall / left)});
     }
@@ -224,7 +237,8 @@ void Arbiter::join(std::vector<Stretch>& stretches) {
   for (std::size_t i = 1; i < stretches.size(); ++i) {
     Stretch& last = stretches[kept];
     const Stretch& next = stretches[i];
-    if (next.context == last.context && next.start <= last.end + kJoinNs && next.end <= last.start + kLongestJoinedNs) {
+    if (next.untold == last.untold && next.context == last.context && next.start <= last.end + kJoinNs &&
+        next.end <= last.start + kLongestJoinedNs) {
       last.end = std::max(last.end, next.end);
       last.estimated += next.estimated;
       last.had += next.had;
@@ -239,7 +253,7 @@ void Arbiter::join(std::vector<Stretch>& stretches) {
 // k: what the clock says for what is estimated. Only where the clock is sure: work that was alone, or so long that
 // equal turns with others tell as well.
 void Arbiter::close(Tenant& tenant, const Stretch& stretch) const {
-  if (stretch.estimated < 1000) return;
+  if (stretch.untold || stretch.estimated < 1000) return;
   if (!stretch.alone && stretch.had < static_cast<double>(rules_.drain_limit_ns)) return;
   const double gain = std::min(0.2, stretch.estimated / 50e6);
   // A first guess may be off by any factor: it says nothing of the others.

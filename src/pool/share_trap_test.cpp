@@ -237,6 +237,49 @@ TEST(Trap, a_floor_holds_for_one_that_waits_for_its_steps_beside_launches_as_lon
   }
 }
 
+// Found by an attacker: what a process had outstanding when it ended was charged by the first guess of what it took.
+TEST(Trap, ending_before_a_kernel_does_is_no_way_to_have_it_for_nothing) {
+  for (const Time kernel : {20 * kMs, 300 * kMs, 3 * kSecond}) {
+    for (const Time lives : {5 * kMs, 20 * kMs, 200 * kMs, kSecond}) {
+      const Outcome outcome = run({{cap(.1), short_lived(kernel, lives)}, {cap(.6), training()}}, {}, {}, true);
+      EXPECT_LE(outcome.mean[0], 15) << kernel / kMs << " ms, ended after " << lives / kMs;
+      EXPECT_GE(outcome.mean[1], 54) << kernel / kMs << " ms, ended after " << lives / kMs;
+    }
+  }
+}
+
+TEST(Trap, nor_is_it_for_several_processes_in_turns) {
+  const Outcome outcome = run({{cap(.1), short_lived(300 * kMs, 200 * kMs), 8}, {cap(.6), training()}});
+  EXPECT_LE(outcome.mean[0], 15);
+  EXPECT_GE(outcome.mean[1], 54);
+}
+
+TEST(Trap, a_process_that_ends_amid_its_work_costs_its_tenant_no_more_than_that) {
+  const auto dying = [i = 0u, work = training()](std::mt19937_64& random) mutable -> Step {
+    if (++i % 500 == 0) return {Step::kEnd, 10 * kMs, 0, 0};
+    return work(random);
+  };
+  const Outcome outcome = run({{cap(.3), dying}, {cap(.6), training()}});
+  EXPECT_NEAR(outcome.mean[0], 30, 4);
+  EXPECT_NEAR(outcome.mean[1], 60, 4);
+}
+
+TEST(Trap, one_that_launched_little_and_was_ended_long_after_is_charged_what_the_driver_may_have_seen) {
+  Arbiter arbiter;
+  arbiter.add(1, cap(.1), kSecond);
+  arbiter.add(2, cap(.6), kSecond);
+  Time now = kSecond;
+  for (; now < 6 * kSecond; now += 200 * kMs) {
+    arbiter.observe(1, {.launched_ns = 100 * kUs, .open_since_ns = kSecond, .streams = 1}, {}, now);
+    arbiter.decide(now);
+    arbiter.observe_utilisation(1, 0, 200 * kMs, now);
+  }
+  const double before = arbiter.account(1).service_ns;
+  arbiter.observe(1, {.launched_ns = 100 * kUs}, std::vector{ShareStretch{kSecond, now, 100 * kUs, 0, true}}, now);
+  arbiter.decide(now);
+  EXPECT_LE(arbiter.account(1).service_ns - before, 450e6);
+}
+
 TEST(Trap, no_pause_is_waited_for_that_is_longer_than_the_launch_it_would_spare) {
   const Outcome outcome =
       run({{weight(.7), sync_each(5 * kMs, 5 * kMs), 1, 0}, {weight(.2), batch(5 * kMs, 5 * kMs), 1, 0}});

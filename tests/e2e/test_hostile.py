@@ -95,3 +95,29 @@ def test_slices_of_one_card_are_never_shown_with_more_than_that_has_together(mac
     while account(machine)[0]["clock_ns"] < began + 2_000_000_000:
         shown = shares()
         assert sum(shown.values()) <= 100.001, shown
+
+
+@pytest.mark.parametrize("machine", ["1xtiny"], indirect=True)
+@pytest.mark.parametrize("loops, end", [(1, "exit"), (1, "kill"), (8, "exit")])
+def test_programs_that_end_before_their_kernels_do_have_no_more_of_the_card_than_their_part(machine, loops, end):
+    """Nobody is left to tell what such a kernel took: charged by the first guess, they had half of the card."""
+    machine.hypervisor()
+    neighbour = machine.tenant(["occupy:1000000", "busy"], "--vram", "64Mi", "--compute", "60%", "--name", "neighbour")
+    for _ in ("start", "occupy", "busy"):
+        assert neighbour.said()["result"] == "CUDA_SUCCESS"
+    each = f"while :; do {BUILD}/programs/short_lived 300000000 200 {end}; done"
+    machine.start(*machine.program("run", "--vram", "128Mi", "--compute", "10%", "--name", "short", "--",
+                                   "/bin/sh", "-c", f"for n in $(seq {loops}); do ({each}) 2>/dev/null & done; wait"))
+
+    def used():
+        card, own = account(machine)[0], {p["pid"] for s in slices(machine) if s["name"] == "neighbour" for p in s["processes"]}
+        by = {p["pid"]: p["service_ns"] for p in card["processes"]}
+        return card["clock_ns"], sum(ns for pid, ns in by.items() if pid in own), sum(ns for pid, ns in by.items() if pid not in own)
+    until("they have begun", lambda: used()[2] > 0)
+    begun = used()[0]
+    until("three seconds of the card's time", lambda: used()[0] > begun + 3_000_000_000)
+    before = used()
+    until("eight more", lambda: used()[0] > before[0] + 8_000_000_000)
+    passed, neighbours, short = (after - earlier for after, earlier in zip(used(), before))
+    assert short < 0.25 * passed, f"{short} of {passed}"
+    assert neighbours > 0.4 * passed, f"{neighbours} of {passed}"

@@ -1,6 +1,7 @@
 #include "node/hypervisor/share_claims.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -38,6 +39,42 @@ bool ShareClaims::began_again(const contract::ClaimProcessDevice& row, const Slo
          now >= slot.began_ns + kProgramNs;
 }
 
+void ShareClaims::count(const contract::ClaimProcessDevice& row, Slot& slot,
+                        std::vector<pool::ShareStretch>& stretches) {
+  launched_ns_ += grown(slot.launched, row.launched_ns.load(kRelaxed), kMostAtOnceNs);
+  held_ns_ += grown(slot.held, row.held_ns.load(kRelaxed), kMostAtOnceNs);
+  launches_ += grown(slot.launches, row.launches.load(kRelaxed), std::uint64_t{1} << 32);
+  markers(row, slot, stretches);
+  slot.open = row.open_since_ns.load(kRelaxed);
+  slot.completed = row.completed_ns.load(kRelaxed);
+}
+
+// No process is left to tell when what it had outstanding was over: it may have run until now.
+void ShareClaims::tell_for(Slot& slot, std::uint64_t now, std::vector<pool::ShareStretch>& stretches) const {
+  slot.live = false;
+  const std::uint64_t open = std::exchange(slot.open, 0);
+  if (open == 0) return;
+  slot.told_open = open;
+  if (open >= now) return;
+  const std::uint64_t outstanding = slot.launched > slot.completed ? slot.launched - slot.completed : 0;
+  stretches.push_back({std::max(open, now - std::min(now, kMostAtOnceNs)), now, std::min(outstanding, kMostAtOnceNs),
+                       static_cast<std::uint32_t>(&slot - slots_.data()), true});
+}
+
+// Nobody has the slot: what stands there is the last word of whoever had it, seen before or not.
+void ShareClaims::bury(const contract::ClaimProcessDevice& row, Slot& slot, std::uint64_t now,
+                       std::vector<pool::ShareStretch>& stretches) {
+  const std::uint64_t open = row.open_since_ns.load(kRelaxed);
+  if (!slot.live && (open == 0 || open == slot.told_open)) return;
+  if (first_) {
+    slot.told_open = open;
+    return;
+  }
+  if (!slot.live) slot = {.told_open = slot.told_open};
+  count(row, slot, stretches);
+  tell_for(slot, now, stretches);
+}
+
 pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_t device, std::uint64_t now,
                                    std::vector<pool::ShareStretch>& stretches) {
   stretches.clear();
@@ -54,16 +91,21 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
   for (std::size_t i = 0; i < high; ++i) {
     const contract::ClaimProcess& process = page.processes[i];
     Slot& slot = slots_[i];
-    if (process.state.load(std::memory_order_acquire) != contract::kSlotLive) {
-      outline = outline * 31 + process.state.load(kRelaxed);
-      slot.live = false;
+    const contract::ClaimProcessDevice& row = process.devices[device];
+    if (const std::uint32_t state = process.state.load(std::memory_order_acquire); state != contract::kSlotLive) {
+      outline = outline * 31 + state;
+      if (state == contract::kSlotFree) {
+        bury(row, slot, now, stretches);
+      } else if (state == contract::kSlotClaimed) {
+        tell_for(slot, now, stretches);
+      }
       continue;
     }
     anyone_ = true;
-    const contract::ClaimProcessDevice& row = process.devices[device];
     const std::uint32_t pid = process.pid.load(kRelaxed);
     const std::uint64_t ticks = process.start_ticks.load(kRelaxed);
     if (!slot.live || slot.pid != pid || slot.start_ticks != ticks || began_again(row, slot, now)) {
+      tell_for(slot, now, stretches);
       slot = {.live = true, .pid = pid, .start_ticks = ticks, .began_ns = now};
       if (first_) {
         slot.launched = row.launched_ns.load(kRelaxed);
@@ -76,14 +118,10 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
                          row.marker_count.load(std::memory_order_acquire) < slot.markers;
     shrunk_ += shrinks ? 1 : 0;
     outline = (outline * 31 + pid) * 31 + row.settle_request.load(kRelaxed);
-    launched_ns_ += grown(slot.launched, row.launched_ns.load(kRelaxed), kMostAtOnceNs);
-    held_ns_ += grown(slot.held, row.held_ns.load(kRelaxed), kMostAtOnceNs);
-    launches_ += grown(slot.launches, row.launches.load(kRelaxed), std::uint64_t{1} << 32);
-    markers(row, slot, stretches);
+    count(row, slot, stretches);
     const std::uint32_t blocked = std::min<std::uint32_t>(row.blocked.load(kRelaxed), 1 << 16);
     const std::uint32_t streams = std::min<std::uint32_t>(row.streams.load(kRelaxed), 1 << 10);
     const std::uint64_t progress = row.progress_ns.load(kRelaxed);
-    const std::uint64_t open = row.open_since_ns.load(kRelaxed);
     if (progress > now) ahead += std::min(progress - now, kMostAtOnceNs);
     claim.progress_ns = std::max(claim.progress_ns, std::min(progress, now));
     claim.wanted_since_ns = std::max(claim.wanted_since_ns, std::min(row.wanted_since_ns.load(kRelaxed), now));
@@ -93,7 +131,7 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
       ++claim.processes;
       claim.gap_ns = std::min(claim.gap_ns, row.gap_ns.load(kRelaxed));
     }
-    if (open != 0) claim.open_since_ns = std::min(claim.open_since_ns, open);
+    if (slot.open != 0) claim.open_since_ns = std::min(claim.open_since_ns, slot.open);
   }
   if (ahead > 0) claim.progress_ns = now + std::min(ahead, kMostAtOnceNs);
   claim.launched_ns = launched_ns_;

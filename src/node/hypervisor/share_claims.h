@@ -1,7 +1,8 @@
 #pragma once
 // Reads what one tenant claims of one device, summed over its processes, and keeps what is needed to read it again: the
-// sums never decrease when a process dies or a slot is taken anew. Every number is bounded here or in the arbiter; a
-// claim page may hold anything. One thread.
+// sums never decrease when a process dies or a slot is taken anew, and what it had outstanding then is told for it, as
+// a stretch up to that moment. Every number is bounded here or in the arbiter; a claim page may hold anything. One
+// thread.
 #include <cstdint>
 #include <vector>
 
@@ -34,9 +35,16 @@ class ShareClaims {
     std::uint64_t launches = 0;
     std::uint64_t markers = 0;
     std::uint64_t began_ns = 0;  // when it was first seen to count from 0
+    std::uint64_t open = 0;      // since when work of it is outstanding; 0: none is
+    std::uint64_t completed = 0;
+    std::uint64_t told_open = 0;  // the last such that was told for one that has ended
   };
   static bool began_again(const contract::ClaimProcessDevice& row, const Slot& slot, std::uint64_t now);
+  void count(const contract::ClaimProcessDevice& row, Slot& slot, std::vector<pool::ShareStretch>& stretches);
   void markers(const contract::ClaimProcessDevice& row, Slot& slot, std::vector<pool::ShareStretch>& stretches);
+  void bury(const contract::ClaimProcessDevice& row, Slot& slot, std::uint64_t now,
+            std::vector<pool::ShareStretch>& stretches);
+  void tell_for(Slot& slot, std::uint64_t now, std::vector<pool::ShareStretch>& stretches) const;
 
   std::vector<Slot> slots_;
   std::uint64_t launched_ns_ = 0;

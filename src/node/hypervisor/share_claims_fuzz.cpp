@@ -29,7 +29,7 @@ class Reader {
     demand(claims_.held_ns() >= held && claims_.launches() >= launches);
     demand(claim.progress_ns <= now + kMostAtOnceNs && claim.wanted_since_ns <= now);
     demand(claim.processes <= contract::kMaxProcesses &&
-           stretches_.size() <= contract::kMaxProcesses * contract::kMarkers);
+           stretches_.size() <= contract::kMaxProcesses * (contract::kMarkers + 1));
     for (const pool::ShareStretch& stretch : stretches_) demand(stretch.process < contract::kMaxProcesses);
     // Nothing was written meanwhile, so nothing is new; two readings of one page tell the same.
     const std::uint64_t outline = claims_.outline();

@@ -68,6 +68,91 @@ TEST_F(ShareClaimsTest, believe_no_process_that_executes_another_program_all_the
   EXPECT_GE(claims.shrunk(), 3u);
 }
 
+TEST_F(ShareClaimsTest, tell_once_for_a_process_that_has_ended_what_it_had_outstanding) {
+  read(kMs);
+  a.launch(5 * kMs, 3 * kMs);
+  read(6 * kMs);
+  a.launch(7 * kMs, 2 * kMs);  // and is not seen again
+  a.row().completed_ns = kMs;
+  a.claim.page->processes[0].state = contract::kSlotReaping;
+  read(90 * kMs);
+  EXPECT_TRUE(stretches.empty()) << "its slot is not returned yet";
+  a.claim.page->processes[0].state = contract::kSlotFree;
+  const pool::ShareClaim claim = read(100 * kMs);
+  EXPECT_EQ(claim.launched_ns, 5 * kMs);
+  EXPECT_EQ(claim.open_since_ns, pool::kNever);
+  ASSERT_EQ(stretches.size(), 1u);
+  EXPECT_TRUE(stretches[0].untold);
+  EXPECT_EQ(stretches[0].start_ns, 5 * kMs);
+  EXPECT_EQ(stretches[0].end_ns, 100 * kMs);
+  EXPECT_EQ(stretches[0].estimated_ns, 4 * kMs);
+  read(110 * kMs);
+  EXPECT_TRUE(stretches.empty());
+}
+
+TEST_F(ShareClaimsTest, tell_nothing_for_one_that_ended_when_its_work_was_over) {
+  read(kMs);
+  a.launch(5 * kMs, 3 * kMs);
+  read(6 * kMs);
+  a.tell(9 * kMs);
+  a.claim.page->processes[0].state = contract::kSlotFree;
+  read(10 * kMs);
+  ASSERT_EQ(stretches.size(), 1u) << "its last marker";
+  EXPECT_FALSE(stretches[0].untold);
+  EXPECT_EQ(stretches[0].end_ns, 8 * kMs);
+  read(11 * kMs);
+  EXPECT_TRUE(stretches.empty());
+}
+
+TEST_F(ShareClaimsTest, tell_for_one_whose_slot_another_has_already) {
+  read(kMs);
+  for (std::uint64_t now = 10 * kMs; now <= 100 * kMs; now += 10 * kMs) {
+    a.launch(now, kMs);
+    read(now + kMs);
+    contract::begin_counting(a.row());
+    a.running.clear();
+    a.claim.page->processes[0].state = now % (20 * kMs) == 0 ? contract::kSlotClaimed : contract::kSlotLive;
+    a.claim.page->processes[0].pid = static_cast<std::uint32_t>(now / kMs);
+    read(now + 5 * kMs);
+    ASSERT_EQ(stretches.size(), 1u) << now;
+    EXPECT_TRUE(stretches[0].untold);
+    EXPECT_EQ(stretches[0].end_ns, now + 5 * kMs);
+    a.claim.page->processes[0].state = contract::kSlotLive;
+    read(now + 6 * kMs);
+    EXPECT_TRUE(stretches.empty());
+  }
+  EXPECT_EQ(claims.shrunk(), 0u);
+}
+
+TEST_F(ShareClaimsTest, tell_for_one_that_executes_another_program_amid_its_work) {
+  read(kMs);
+  a.launch(200 * kMs, kMs);
+  a.row().launches = 1;
+  read(201 * kMs);
+  contract::begin_counting(a.row());
+  read(300 * kMs);
+  ASSERT_EQ(stretches.size(), 1u);
+  EXPECT_TRUE(stretches[0].untold);
+  EXPECT_EQ(stretches[0].start_ns, 200 * kMs);
+}
+
+TEST_F(ShareClaimsTest, tell_for_one_that_came_and_ended_unseen) {
+  a.claim.page->processes[0].state = contract::kSlotFree;
+  a.launch(kMs, kMs);
+  read(10 * kMs);
+  EXPECT_TRUE(stretches.empty()) << "before the hypervisor came";
+  for (std::uint64_t now = 100 * kMs; now < 200 * kMs; now += 50 * kMs) {
+    a.running.clear();
+    contract::begin_counting(a.row());
+    a.launch(now, 2 * kMs);
+    const std::uint64_t launched = read(now + 30 * kMs).launched_ns;
+    EXPECT_EQ(launched, now / (50 * kMs) * 2 * kMs - 2 * kMs);
+    ASSERT_EQ(stretches.size(), 1u);
+    EXPECT_EQ(stretches[0].start_ns, now);
+    EXPECT_EQ(stretches[0].end_ns, now + 30 * kMs);
+  }
+}
+
 TEST_F(ShareClaimsTest, what_stood_there_before_is_not_charged_again) {
   a.row().launched_ns = 900 * kMs;
   a.row().marker_count = 20;

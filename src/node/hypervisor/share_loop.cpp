@@ -226,6 +226,12 @@ void ShareLoop::remove_tenant(ShareTenantId id) {
   state_->wake_up();
 }
 
+void ShareLoop::look(ShareTenantId id) {
+  const std::lock_guard lock(state_->mutex);
+  state_->table.ring(id, system::monotonic_ns());
+  state_->wake_up();
+}
+
 void ShareLoop::observe_utilisation(ShareTenantId id, std::uint32_t device, double percent, std::uint64_t window_ns) {
   const std::lock_guard lock(state_->mutex);
   state_->table.observe_utilisation(id, device, percent, window_ns, system::monotonic_ns());

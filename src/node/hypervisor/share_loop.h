@@ -26,6 +26,8 @@ class ShareLoop {
   void add_tenant(ShareTenantId id, ShareTenant tenant);
   void update_tenant(ShareTenantId id, const std::vector<ShareDevice>& devices);  // new shares; takes effect at once
   void remove_tenant(ShareTenantId id);
+  // A process of this tenant has ended: what it had outstanding ran until now, and not until somebody rings.
+  void look(ShareTenantId id);
   // Slow input from NVML: this tenant's utilisation of one device over the last window, percent of the device.
   void observe_utilisation(ShareTenantId id, std::uint32_t device, double percent, std::uint64_t window_ns);
 

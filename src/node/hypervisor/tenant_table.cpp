@@ -50,7 +50,11 @@ TenantTable::TenantTable(system::Loop& loop, const StateDirectory& state, EventR
                         [this](Tenant& tenant) {
                           if (hooks_.changed) hooks_.changed(tenant);
                         },
-                    .died = [this](Tenant& tenant) { end_if_over(tenant); },
+                    .died =
+                        [this](Tenant& tenant) {
+                          share_.look(tenant.share_id);
+                          end_if_over(tenant);
+                        },
                     .tampered = [this](Tenant& tenant, const std::string& what) { note_tampering(tenant, what); }}),
       ends_(loop, {.all = [this] { return all(); },
                    .find = [this](const std::string& id) { return find_by_id(id); },
