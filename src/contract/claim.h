@@ -44,7 +44,8 @@ struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> guessed_bytes;    // of ledger_bytes: for contexts whose cost is yet to be seen
   std::atomic<std::uint64_t> unmeasured;       // launches let through while a stream of the process was in capture
   std::atomic<std::uint64_t> turn_asked_ns;    // when it last asked for ClaimDevice::long_turn in vain; 0: it does not
-  std::byte reserved[112];
+  std::atomic<std::uint64_t> turn_since_ns;    // ... and first
+  std::byte reserved[104];
   Marker markers[kMarkers];
 };
 static_assert(sizeof(ClaimProcessDevice) == 1024 && offsetof(ClaimProcessDevice, guessed_bytes) == 112 &&
@@ -56,7 +57,7 @@ inline void begin_counting(ClaimProcessDevice& device) {
   for (auto* word :
        {&device.ledger_bytes, &device.launched_ns, &device.completed_ns, &device.launches, &device.held_launches,
         &device.held_ns, &device.wanted_since_ns, &device.progress_ns, &device.marker_count, &device.guessed_bytes,
-        &device.open_since_ns, &device.unmeasured, &device.turn_asked_ns})
+        &device.open_since_ns, &device.unmeasured, &device.turn_asked_ns, &device.turn_since_ns})
     if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);
   for (auto* word : {&device.blocked, &device.contexts, &device.streams})
     if (word->load(std::memory_order_relaxed) != 0) word->store(0, std::memory_order_relaxed);
@@ -120,7 +121,7 @@ struct alignas(64) ClaimDevice {
 static_assert(sizeof(ClaimDevice) == 64);
 
 // ClaimDevice::long_turn: until when (monotonic; in steps of 1024 ns), and slot + 1 of the process that has the turn or
-// had it last; 0 = nobody yet.
+// had it last until then; 0 = nobody yet. Free, it is for the process that has asked for longest, and soon for any.
 inline constexpr std::uint64_t kLongTurnOwner = 1023;
 constexpr std::uint64_t long_turn(std::uint64_t until_ns, std::uint32_t owner) {
   return (until_ns & ~kLongTurnOwner) | owner;

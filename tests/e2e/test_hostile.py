@@ -49,7 +49,7 @@ def test_a_slice_of_many_processes_with_long_kernels_has_no_more_of_the_card_tha
     eight to launch at once, they would have 89 % of it for as long as their kernels run. They take turns instead, and
     none keeps the others out. By the card's own account; a busy host makes it less for both."""
     machine.hypervisor()
-    each = " ".join([sys.executable, str(TENANT), *before, "occupy:500000000", f"{work}:100"])
+    each = " ".join([sys.executable, str(TENANT), *before, "occupy:200000000", f"{work}:300"])
     many = machine.start(*machine.program("run", "--gpu", "0", "--vram", "8Gi", "--compute", "30%", "--name", "many", "--",
                                           "/bin/sh", "-c", f"for n in 1 2 3 4 5 6 7 8; do {each} & done; wait"))
     until("all are there", lambda: [len(s["processes"]) for s in slices(machine)] == [8])
@@ -75,8 +75,7 @@ def test_a_slice_of_many_processes_with_long_kernels_has_no_more_of_the_card_tha
         assert together < 0.45 * passed, f"{used} of {passed}"
         return used[of_other] > together  # a busy host may bring it late to the card, but not each time
     until("60 % had more than 30 %", the_other_had_more)
-    # Whose turn is next is a matter of who looks first, so all eight may take a while.
-    until("several of the eight have had a turn since", lambda: sum(look()[1][pid] > first[pid] for pid in of_many) >= 3)
+    until("each of the eight has had a turn since", lambda: all(look()[1][pid] > first[pid] for pid in of_many), 2 * PATIENCE_S)
 
 
 def test_slices_of_one_card_are_never_shown_with_more_than_that_has_together(machine):

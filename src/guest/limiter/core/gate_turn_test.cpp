@@ -14,6 +14,7 @@ namespace tensor_fusion::guest::limiter {
 namespace {
 
 constexpr std::uint32_t kMe = 1, kNeighbour = 2;
+constexpr std::uint64_t kLook = 100'000;
 
 class GateTurn : public Gate {
  protected:
@@ -24,6 +25,7 @@ class GateTurn : public Gate {
   }
   std::atomic<std::uint64_t>& turn() { return claim_->devices[0].long_turn; }
   contract::ClaimProcessDevice& neighbour() { return claim_->processes[1].devices[0]; }
+  bool is_free() { return contract::long_turn_until_ns(turn()) <= os::monotonic_ns(); }
   void neighbour_has_it_for(std::uint64_t ns) { turn() = contract::long_turn(os::monotonic_ns() + ns, kNeighbour); }
   // A launch by another thread, which is known to wait.
   struct Waiting {
@@ -55,7 +57,7 @@ TEST_F(GateTurn, holds_what_nobody_knows_while_a_neighbour_has_such_work_outstan
   }
   sync();
   EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
-  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u) << "and is over, since it is known what it took";
+  EXPECT_TRUE(is_free()) << "and is over, since it is known what it took";
   EXPECT_EQ(claimed().turn_asked_ns.load(), 0u);
 }
 
@@ -80,7 +82,7 @@ TEST_F(GateTurn, has_the_turn_for_as_long_as_its_work_is_to_take_and_half_as_lon
   EXPECT_GE(until, from + 75 * kMs);
   EXPECT_LE(until, to + 105 * kMs);
   sync();
-  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u);
+  EXPECT_TRUE(is_free());
 }
 
 TEST_F(GateTurn, waits_no_longer_than_a_turn_lasts) {
@@ -108,23 +110,32 @@ TEST_F(GateTurn, waits_for_no_turn_of_who_is_gone_or_never_was) {
   EXPECT_EQ(claimed().held_launches.load(), held);
 }
 
-TEST_F(GateTurn, leaves_the_turn_to_a_neighbour_that_waits_once_its_own_work_is_over) {
-  launch(0xabc0, 10'000), sync();
-  neighbour().turn_asked_ns = os::monotonic_ns();
-  {
-    Waiting waiting(*this, 0xabc1, 10'000);
-    EXPECT_FALSE(waiting.passed.load());
-    neighbour_has_it_for(20 * kMs);
-    neighbour().turn_asked_ns = 0;
-  }
-  sync();
-  EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
-  const std::uint64_t held = claimed().held_launches;
-  neighbour().turn_asked_ns = os::monotonic_ns() - 1'000 * kMs;  // it was stopped while it asked
-  launch(0xabc2, 10'000), sync();
-  neighbour().turn_asked_ns = os::monotonic_ns() + 1'000 * kMs;  // somebody wrote that
-  launch(0xabc3, 10'000), sync();
-  EXPECT_EQ(claimed().held_launches.load(), held);
+TEST_F(GateTurn, is_for_the_one_that_has_asked_for_longest_and_soon_for_any) {
+  LongTurn own, other;
+  Device its = device_;
+  its.mine = &neighbour();
+  std::uint64_t now = os::monotonic_ns();
+  const auto take = [&](LongTurn& turn, const Device& device, std::uint64_t after_ns) {
+    now += after_ns;
+    return turn.take(device, now, now + kTurnUnknownNs, kLook, false, false);
+  };
+  ASSERT_TRUE(take(own, device_, 0));
+  EXPECT_FALSE(take(other, its, 10'000)) << "it is taken; now it has asked";
+  own.give_back(device_, now);
+  EXPECT_FALSE(take(own, device_, 10'000)) << "the neighbour has waited for longer";
+  EXPECT_TRUE(take(other, its, 10'000));
+  EXPECT_FALSE(take(own, device_, 10'000));
+  other.give_back(its, now);
+  EXPECT_FALSE(take(other, its, 10'000)) << "and now it is the other way round";
+  EXPECT_TRUE(take(own, device_, 2 * kLook));
+  own.give_back(device_, now);
+  EXPECT_FALSE(take(own, device_, kLook));
+  EXPECT_TRUE(take(own, device_, kLook + 2'000)) << "who does not come when it is free is not waited for";
+  own.give_back(device_, now);
+  EXPECT_TRUE(take(own, device_, 300 * kMs)) << "nor who has asked no more for long";
+  own.give_back(device_, now);
+  neighbour().turn_asked_ns = now + 1'000 * kMs;  // somebody wrote that
+  EXPECT_TRUE(take(own, device_, 1'000));
 }
 
 TEST_F(GateTurn, keeps_the_turn_while_its_work_takes_longer_than_anybody_knew) {
@@ -142,7 +153,7 @@ TEST_F(GateTurn, keeps_the_turn_while_its_work_takes_longer_than_anybody_knew) {
     EXPECT_FALSE(waiting.passed.load()) << "no more of its own beside that, since a neighbour waits";
     EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
     EXPECT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns()) << "it would have lapsed after 90";
-    while (contract::long_turn_until_ns(turn()) != 0 && since_ms(from) < 5'000) std::this_thread::yield();
+    while (!is_free() && since_ms(from) < 5'000) std::this_thread::yield();
     EXPECT_GE(since_ms(from), 400.0) << "and leaves it when its work is over";
     over = true;
     asking.join();
@@ -154,13 +165,13 @@ TEST_F(GateTurn, has_no_turn_for_a_launch_that_failed) {
   gate::Token token = gate::before_launch(device_, nullptr, {reinterpret_cast<const void*>(0xabc0), 1}, false);
   ASSERT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns());
   gate::after_launch(token, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u);
+  EXPECT_TRUE(is_free());
 }
 
 TEST_F(GateTurn, leaves_no_neighbour_waiting_for_a_program_that_launched_something_short_and_calls_no_more) {
   teach(0xf0, 10'000);  // what runs first may run beside another's tail
   launch(0xabc0, 100'000);
-  EXPECT_EQ(contract::long_turn_until_ns(turn()), 0u);
+  EXPECT_TRUE(is_free());
   const std::uint64_t from = os::monotonic_ns();
   launch(0xabc1, 500 * kMs);
   EXPECT_LT(since_ms(from), 400.0) << "what takes longer is not waited for";
@@ -181,7 +192,7 @@ TEST_F(GateTurn, has_the_turn_for_some_time_for_work_on_streams_that_it_cannot_f
 TEST_F(GateTurn, has_the_turn_no_longer_than_ten_seconds_however_long_its_work_runs) {
   LongTurn own;
   const std::uint64_t began = os::monotonic_ns();
-  ASSERT_TRUE(own.take(device_, began, began + kTurnUnknownNs, false, false));
+  ASSERT_TRUE(own.take(device_, began, began + kTurnUnknownNs, kLook, false, false));
   for (std::uint64_t now = began; now < began + 30'000 * kMs; now += 1'000 * kMs)
     own.keep(device_, now + kTurnUnknownNs);
   EXPECT_LE(contract::long_turn_until_ns(turn()), began + kTurnWholeNs);
@@ -189,7 +200,7 @@ TEST_F(GateTurn, has_the_turn_no_longer_than_ten_seconds_however_long_its_work_r
   Device seen_by_neighbour = device_;
   seen_by_neighbour.mine = &neighbour();
   const std::uint64_t later = began + kTurnWholeNs + kMs;
-  EXPECT_TRUE(of_neighbour.take(seen_by_neighbour, later, later + kTurnUnknownNs, false, false));
+  EXPECT_TRUE(of_neighbour.take(seen_by_neighbour, later, later + kTurnUnknownNs, kLook, false, false));
   own.keep(device_, later + kTurnUnknownNs);
   EXPECT_FALSE(own.mine()) << "a neighbour has it now, and keeps it";
   EXPECT_EQ(contract::long_turn_owner(turn()), kNeighbour);
@@ -200,14 +211,16 @@ TEST_F(GateTurn, waits_for_no_word_for_ever) {
   std::mt19937_64 random(7);
   const std::uint64_t now = os::monotonic_ns();
   const auto near = [&] { return now + random() % (100'000 * kMs) - 50'000 * kMs; };
-  for (int i = 0; i < 100'000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     LongTurn own;
     claim_->processes[1].state = static_cast<std::uint32_t>(random() % 5);
     claim_->process_high = static_cast<std::uint32_t>(random() % 4 == 0 ? random() : 2);
     turn() = random() % 2 == 0 ? random() : contract::long_turn(near(), static_cast<std::uint32_t>(random() % 4));
     neighbour().turn_asked_ns = random() % 2 == 0 ? random() : near();
+    neighbour().turn_since_ns = random() % 2 == 0 ? random() : near();
     std::uint64_t at = now;
-    while (!own.take(device_, at, at + kTurnUnknownNs, random() % 2 == 0, random() % 2 == 0) && at < now + 60'000 * kMs)
+    while (!own.take(device_, at, at + kTurnUnknownNs, kLook, random() % 2 == 0, random() % 2 == 0) &&
+           at < now + 60'000 * kMs)
       at += 100 * kMs;
     ASSERT_LE(at, now + 51'000 * kMs) << i;  // 50 s, the furthest that it was written ahead, and what is believed then
   }
@@ -220,13 +233,13 @@ TEST_F(GateTurn, lets_two_processes_have_long_work_out_in_turns_and_never_togeth
   const auto play = [&](Device device, std::atomic<int>& rounds) {
     LongTurn own;
     while (mine.load() < kRounds || its.load() < kRounds) {
-      if (!own.take(device, os::monotonic_ns(), os::monotonic_ns() + kTurnUnknownNs, false, false)) continue;
+      if (!own.take(device, os::monotonic_ns(), os::monotonic_ns() + kTurnUnknownNs, kLook, false, false)) continue;
       const int together = out.fetch_add(1) + 1;
       if (together > most.load()) most = together;
       std::this_thread::yield();
       out.fetch_sub(1);
       rounds.fetch_add(1);
-      own.give_back(device);
+      own.give_back(device, os::monotonic_ns());
     }
   };
   Device other = device_;

@@ -20,12 +20,13 @@ constexpr std::uint64_t turn_lapses_ns(std::uint64_t end_ns, std::uint64_t ns) {
 
 class LongTurn {
  public:
-  // True: it is this process's until `until_ns`. `outstanding`: work that had the turn is not known to be over.
-  // `more`: such work may go beside it. Who has had the turn leaves it to a neighbour that waits: at once, or when its
-  // work is over.
-  bool take(const Device& device, std::uint64_t now, std::uint64_t until_ns, bool outstanding, bool more);
+  // True: it is this process's until `until_ns`. `outstanding`: work that had the turn is not known to be over. `more`:
+  // such work may go beside it even though neighbours wait. Of those that wait the one that has for longest is next; it
+  // looks every `look_ns`, and who does not come is not waited for.
+  bool take(const Device& device, std::uint64_t now, std::uint64_t until_ns, std::uint64_t look_ns, bool outstanding,
+            bool more);
   void keep(const Device& device, std::uint64_t until_ns);  // for no longer than kTurnWholeNs after it was taken
-  void give_back(const Device& device);
+  void give_back(const Device& device, std::uint64_t now);
   bool mine() const { return mine_; }
   std::uint64_t since_ns() const { return mine_ ? since_ns_ : 0; }
   void forget() { mine_ = false; }  // in a child of fork

@@ -62,7 +62,7 @@ void State::over(std::uint64_t now) {
 void State::keep_turn(const Device& of) {
   const std::uint64_t now = os::monotonic_ns();
   if (timeline.in_turn() == 0) {
-    if (now >= untold_until_ns) turn.give_back(of);
+    if (now >= untold_until_ns) turn.give_back(of, now);
   } else if (timeline.unknown() > 0 || timeline.overdue(now, kOverdueNs)) {
     turn.keep(of, now + kTurnUnknownNs);
   }

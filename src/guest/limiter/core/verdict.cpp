@@ -56,9 +56,10 @@ Verdict pass_in_turn(State& state, const Device& device, const Duration& duratio
   const std::uint64_t lapses = known ? turn_lapses_ns(now + ahead + takes, takes) : now + kTurnUnknownNs;
   const bool outstanding = state.timeline.in_turn() > 0;
   const bool more = ahead >= device.grant->window_ns.load(kRelaxed) && now < state.turn.since_ns() + kMostAheadNs;
-  if (state.turn.take(device, now, lapses, outstanding, more)) return {true, false, 0, true};
-  if (state.turn.mine()) return {false, false, look_again_in(began, now)};  // until what is outstanding is over
-  const std::uint64_t look = kTurnLookNs * sharers, ends = LongTurn::ends_ns(device, now);
+  const std::uint64_t look = kTurnLookNs * sharers;
+  if (state.turn.take(device, now, lapses, look, outstanding, more)) return {true, false, 0, true};
+  if (state.turn.mine()) return {false, false, look_again_in(began, now)};  // its own work first, which is outstanding
+  const std::uint64_t ends = LongTurn::ends_ns(device, now);
   const std::uint64_t left = ends > now ? ends - now : 0;
   const std::uint64_t rest = left < kTurnRestNs ? left : kTurnRestNs;
   return {false, false, rest > look ? rest : look};
