@@ -61,6 +61,7 @@ void join_devices(Attachment& made) {
       joined.grant_page = &grant;
       joined.claim = &claim.devices[row];
       joined.mine = &made.process->devices[row];
+      joined.close_looks = &made.close_looks;
       made.by_ordinal[device] = static_cast<std::int8_t>(made.device_count++);
       break;
     }

@@ -50,8 +50,8 @@ unsigned block_of(CUfunction function) {
 
 template <auto Member>
 CUresult legacy_launch(CUfunction function, unsigned width, unsigned height, CUstream stream, auto... arguments) {
-  Device* device = nullptr;
-  if (const CUresult refused = look_up_launch(function, stream, device); refused != CUDA_SUCCESS) return refused;
+  const auto [device, refused] = look_up_launch(function, stream);
+  if (refused != CUDA_SUCCESS) return refused;
   if (!gated_device(device)) return must_refuse() ? refusal() : real<Member>()(function, arguments...);
   return gated(*device, stream, key_of(function, width, height, 1, block_of(function), 1, 1), false,
                [&] { return real<Member>()(function, arguments...); });
@@ -62,8 +62,8 @@ CUresult legacy_launch(CUfunction function, unsigned width, unsigned height, CUs
 #define TF_LAUNCH(symbol, own_stream)                                                                                  \
   TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
                     unsigned shared, CUstream stream, void** params, void** extra)) {                                  \
-    Device* device = nullptr;                                                                                          \
-    if (const CUresult refused = look_up_launch(function, stream, device); refused != CUDA_SUCCESS) return refused;    \
+    const auto [device, refused] = look_up_launch(function, stream);                                                   \
+    if (refused != CUDA_SUCCESS) return refused;                                                                       \
     if (!gated_device(device))                                                                                         \
       return device == nullptr && must_refuse()                                                                        \
                  ? refusal()                                                                                           \
@@ -75,17 +75,15 @@ TF_LAUNCH(cuLaunchKernel, false)
 TF_LAUNCH(cuLaunchKernel_ptsz, true)
 #undef TF_LAUNCH
 
-#define TF_LAUNCH(symbol, own_stream)                                                                             \
-  TF_ENTRY(symbol, (const CUlaunchConfig* config, CUfunction function, void** params, void** extra)) {            \
-    Device* device = nullptr;                                                                                     \
-    if (const CUresult refused = look_up_launch(function, config == nullptr ? nullptr : config->hStream, device); \
-        refused != CUDA_SUCCESS)                                                                                  \
-      return refused;                                                                                             \
-    if (!gated_device(device) || config == nullptr) return TF_FORWARD(symbol, config, function, params, extra);   \
-    return gated(*device, config->hStream,                                                                        \
-                 key_of(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,        \
-                        config->blockDimY, config->blockDimZ),                                                    \
-                 own_stream, [&] { return TF_REAL(symbol)(config, function, params, extra); });                   \
+#define TF_LAUNCH(symbol, own_stream)                                                                           \
+  TF_ENTRY(symbol, (const CUlaunchConfig* config, CUfunction function, void** params, void** extra)) {          \
+    const auto [device, refused] = look_up_launch(function, config == nullptr ? nullptr : config->hStream);     \
+    if (refused != CUDA_SUCCESS) return refused;                                                                \
+    if (!gated_device(device) || config == nullptr) return TF_FORWARD(symbol, config, function, params, extra); \
+    return gated(*device, config->hStream,                                                                      \
+                 key_of(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,      \
+                        config->blockDimY, config->blockDimZ),                                                  \
+                 own_stream, [&] { return TF_REAL(symbol)(config, function, params, extra); });                 \
   }
 TF_LAUNCH(cuLaunchKernelEx, false)
 TF_LAUNCH(cuLaunchKernelEx_ptsz, true)
@@ -94,8 +92,8 @@ TF_LAUNCH(cuLaunchKernelEx_ptsz, true)
 #define TF_LAUNCH(symbol, own_stream)                                                                                  \
   TF_ENTRY(symbol, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
                     unsigned shared, CUstream stream, void** params)) {                                                \
-    Device* device = nullptr;                                                                                          \
-    if (const CUresult refused = look_up_launch(function, stream, device); refused != CUDA_SUCCESS) return refused;    \
+    const auto [device, refused] = look_up_launch(function, stream);                                                   \
+    if (refused != CUDA_SUCCESS) return refused;                                                                       \
     if (!gated_device(device)) return TF_FORWARD(symbol, function, gx, gy, gz, bx, by, bz, shared, stream, params);    \
     return gated(*device, stream, key_of(function, gx, gy, gz, bx, by, bz), own_stream,                                \
                  [&] { return TF_REAL(symbol)(function, gx, gy, gz, bx, by, bz, shared, stream, params); });           \
@@ -109,10 +107,8 @@ TF_LAUNCH(cuLaunchCooperativeKernel_ptsz, true)
 TF_ENTRY(cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS * launches, unsigned count, unsigned flags)) {
   const CUDA_LAUNCH_PARAMS* part_on[contract::kMaxDevices] = {};
   for (unsigned i = 0; launches != nullptr && i < count; ++i) {
-    Device* device = nullptr;
-    if (const CUresult refused = look_up_launch(launches[i].function, launches[i].hStream, device);
-        refused != CUDA_SUCCESS)
-      return refused;
+    const auto [device, refused] = look_up_launch(launches[i].function, launches[i].hStream);
+    if (refused != CUDA_SUCCESS) return refused;
     if (device == nullptr && must_refuse()) return refusal();
     if (!gated_device(device)) continue;
     const CUDA_LAUNCH_PARAMS*& part = part_on[device - attachment()->devices];

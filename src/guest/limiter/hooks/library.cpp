@@ -215,12 +215,11 @@ CUresult place_kernel(const void* handle, CUcontext context) {
   return CUDA_SUCCESS;
 }
 
-CUresult look_up_launch_closely(CUfunction function, CUstream stream, Device*& device) {
-  Device* current = device;
+Launch look_up_launch_closely(CUfunction function, CUstream stream, Device* current) {
   const Attachment* attached = attachment();
-  if (attached == nullptr) return CUDA_SUCCESS;
-  device = attached->device_count == 1 && current != nullptr ? current : look_up_stream(stream, current);
-  return has_kernels(attached) ? place_kernel(function, context_of(stream)) : CUDA_SUCCESS;
+  if (attached == nullptr) return {current, CUDA_SUCCESS};
+  Device* device = current != nullptr && attached->device_count == 1 ? current : look_up_stream(stream, current);
+  return {device, has_kernels(attached) ? place_kernel(function, context_of(stream)) : CUDA_SUCCESS};
 }
 
 TF_ENTRY(cuLibraryLoadData, (CUlibrary * library, const void* code, CUjit_option* options, void** values,

@@ -13,14 +13,17 @@ CUresult place_node(const CUDA_KERNEL_NODE_PARAMS_v1* params);
 CUresult place_node(const CUDA_KERNEL_NODE_PARAMS* params);
 CUresult place_node(const CUgraphNodeParams* params);
 
-CUresult look_up_launch_closely(CUfunction function, CUstream stream, Device*& device);
-
-// The device on which a launch runs. Not CUDA_SUCCESS: refused, since what is launched has no room there.
-[[gnu::always_inline]] inline CUresult look_up_launch(CUfunction function, CUstream stream, Device*& device) {
-  device = current_device();
-  if (__builtin_expect(device != nullptr && attachment()->close_looks.load(std::memory_order_relaxed) == 0, 1))
-    return CUDA_SUCCESS;
-  return look_up_launch_closely(function, stream, device);
+// Where a launch runs, by value, so that all of it stays in registers.
+struct Launch {
+  Device* device;
+  CUresult refused;  // CUDA_SUCCESS: it is not; else what is launched has no room there
+};
+Launch look_up_launch_closely(CUfunction function, CUstream stream, Device* current);
+[[gnu::always_inline]] inline Launch look_up_launch(CUfunction function, CUstream stream) {
+  Device* current = current_device();
+  if (__builtin_expect(current != nullptr && current->close_looks->load(std::memory_order_relaxed) == 0, 1))
+    return {current, CUDA_SUCCESS};
+  return look_up_launch_closely(function, stream, current);
 }
 
 }  // namespace tensor_fusion::guest::limiter
