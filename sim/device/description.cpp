@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -69,12 +70,15 @@ void place_devices(Description& d, const std::vector<std::int32_t>& numa_wish) {
   }
 }
 
+constexpr std::uint64_t kLeastMemory = 16ull << 20;
+
 [[nodiscard]] std::expected<void, Error> add(Description& d, const Profile& profile, double count,
                                              const std::string& where) {
   if (count < 1 || count != std::floor(count) || count > kMaxMachineDevices ||
       d.devices.size() + static_cast<std::size_t>(count) > kMaxMachineDevices) {
     return bad(where + ": a machine has 1 to " + std::to_string(kMaxMachineDevices) + " cards");
   }
+  if (profile.memory_bytes < kLeastMemory) return bad(where + ": memory: a card has 16 MiB or more");
   DeviceInfo device{};
   device.profile = profile;
   d.devices.insert(d.devices.end(), static_cast<std::size_t>(count), device);
@@ -232,6 +236,7 @@ std::expected<Description, Error> read_description(const std::string& given) {
   const bool path = given.find('/') != std::string::npos || given.ends_with(".yaml") || given.ends_with(".yml");
   std::expected<Description, Error> d;
   if (path) {
+    if (std::filesystem::is_directory(given)) return bad("TENSOR_FUSION_SIM: '" + given + "' is a folder, no file");
     std::ifstream file(given);
     if (!file) return bad("TENSOR_FUSION_SIM: cannot read the file '" + given + "'");
     std::ostringstream content;

@@ -250,11 +250,18 @@ TEST(Description, refuses_what_it_does_not_know_with_a_hint) {
                                                                   {"", "path of a YAML file"},
                                                                   {"h100;sped=2", "did you mean 'speed'"},
                                                                   {"h100;speed=fast", "not a number"},
+                                                                  {"h100;memory=0", "16 MiB or more"},
                                                                   {"h100;slice_us=0", "outside"}}) {
     auto d = parse_list_description(text);
     ASSERT_FALSE(d) << text;
     EXPECT_NE(d.error().message.find(hint), std::string::npos) << d.error().message;
   }
+}
+
+TEST(Description, tells_a_folder_from_a_machine_file) {
+  const auto d = read_description("/tmp/");
+  ASSERT_FALSE(d);
+  EXPECT_NE(d.error().message.find("'/tmp/' is a folder"), std::string::npos) << d.error().message;
 }
 
 TEST(Description, reads_yaml_with_profiles_of_its_own) {

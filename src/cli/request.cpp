@@ -87,6 +87,11 @@ Result<node::hypervisor::RunRequest> run_request_of(const Invocation& invocation
   request.compute = *compute;
   request.compute_request = *floor;
   request.gpu = base::join(invocation.values("gpu"), ",");
+  for (const std::string& given : invocation.values("gpu"))
+    for (const std::string_view one : base::split(given, ','))
+      if (base::trim(one).empty())
+        return base::fail(ErrorCode::kUsage,
+                          fmt::format("--gpu: '{}' leaves a GPU out; name each by its index or UUID", given));
   request.qos = invocation.value("qos").value_or("");
   if (const auto gpus = invocation.value("gpus")) {
     auto count = count_of("--gpus", *gpus, 1, kMostGpus);

@@ -68,6 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"--compute", "20tflosp", "tflops"}, Bad{"--compute", "40", "40"},
                     Bad{"--gpus", "0", "from 1 to 16"}, Bad{"--gpus", "17", "from 1 to 16"},
                     Bad{"--gpus", "-1", "from 1 to 16"}, Bad{"--gpus", "1e3", "from 1 to 16"},
+                    Bad{"--gpu", ",", "leaves a GPU out"}, Bad{"--gpu", "0,,1", "leaves a GPU out"},
                     Bad{"--name", "a/b", "letters, digits"}, Bad{"--name", "..", "begins with"}),
     [](const auto& bad) {
       std::string name = std::to_string(bad.index) + "_";

@@ -51,6 +51,8 @@ void raise_descriptor_limit() {
   constexpr rlim_t kEnough = 65'536;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  const rlimit enough{kEnough, std::max(limit.rlim_max, kEnough)};  // root may go beyond what its shell allows
+  if (::setrlimit(RLIMIT_NOFILE, &enough) == 0) return;
   limit.rlim_cur = std::min(limit.rlim_max, kEnough);
   static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
 }

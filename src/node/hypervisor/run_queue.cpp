@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 
 #include "base/id.h"
 #include "base/text.h"
@@ -266,6 +268,9 @@ void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
         error.message.insert(at + kAdvice.size(),
                              ": a slice needs about " + base::to_text(base::Bytes{kPages / kMi * kMi + kMi}));
     }
+    if (error.message.ends_with(std::strerror(EMFILE)))
+      error.message +=
+          "; start the hypervisor anew where `ulimit -n` allows it more (`tensor-fusion hypervisor --stop`)";
     return refuse(waiting.connection, error);
   }
   if (keeps_log) {
