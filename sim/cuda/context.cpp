@@ -165,29 +165,34 @@ void Context::add_stream(const std::shared_ptr<Stream>& stream) {
 }
 
 void Context::remove_stream(const Stream* stream) {
+  std::vector<std::shared_ptr<Stream>> finished;  // ends behind the lock: who ends one gives its lane back under it
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == stream; });
   if (found == streams_.end()) return;
   retired_.push_back(std::move(*found));
   streams_.erase(found);
-  forget_finished();
+  finished = take_finished();
 }
 
-void Context::forget_finished() const {
-  std::erase_if(retired_, [&](const auto& stream) {
-    const bool finished = destroyed() || timing_.done(stream->last());
-    if (finished && stream->blocking()) --blocking_streams_;
-    return finished;
-  });
+std::vector<std::shared_ptr<Stream>> Context::take_finished() const {
+  const auto goes_on = [&](const auto& stream) { return !destroyed() && !timing_.done(stream->last()); };
+  const auto first = std::partition(retired_.begin(), retired_.end(), goes_on);
+  std::vector<std::shared_ptr<Stream>> finished(std::make_move_iterator(first),
+                                                std::make_move_iterator(retired_.end()));
+  retired_.erase(first, retired_.end());
+  for (const auto& stream : finished)
+    if (stream->blocking()) --blocking_streams_;
+  return finished;
 }
 
 std::vector<std::shared_ptr<Stream>> Context::streams() const {
+  std::vector<std::shared_ptr<Stream>> finished;
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Stream>> all;
   if (legacy_) all.push_back(legacy_);
   all.insert(all.end(), streams_.begin(), streams_.end());
   all.insert(all.end(), retired_.begin(), retired_.end());
-  forget_finished();
+  finished = take_finished();
   return all;
 }
 

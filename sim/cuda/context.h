@@ -97,7 +97,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
 
   void drop_belongings();
-  void forget_finished() const;  // retired streams whose work is over; by the holder of mutex_
+  // Retired streams whose work is over; by the holder of mutex_, who lets go of it before he lets go of them.
+  std::vector<std::shared_ptr<Stream>> take_finished() const;
 
   mutable std::mutex mutex_;
   std::shared_ptr<Stream> legacy_;

@@ -145,6 +145,19 @@ TEST_F(Streams, per_thread_default_ones_belong_to_their_thread) {
   EXPECT_EQ(read_word(), 400U);
 }
 
+TEST_F(Streams, are_destroyed_after_the_work_of_one_that_was_destroyed_before_is_over) {
+  CUevent end = nullptr;
+  ASSERT_OK(cuEventCreate(&end, 0));
+  for (int i = 0; i < 5; ++i) {
+    CUstream stream = nullptr;
+    ASSERT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(launch_busy(500, stream));
+    EXPECT_OK(cuEventRecord(end, stream));
+    EXPECT_OK(cuStreamDestroy_v2(stream));
+    EXPECT_OK(cuEventSynchronize(end));
+  }
+}
+
 TEST_F(Streams, more_than_lanes_exist_all_work) {
   std::vector<CUstream> many(100);
   for (auto& s : many) ASSERT_OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));

@@ -1,3 +1,4 @@
+// not a test by itself: needs arguments; tests/e2e/test_hostile.py calls it
 // Launches a kernel of so many nanoseconds (of a simulated device), does something else for so many milliseconds and
 // ends without waiting for it: by itself, or by a signal.
 // Usage: short_lived NS MS exit|kill

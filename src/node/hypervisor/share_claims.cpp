@@ -65,11 +65,9 @@ void ShareClaims::tell_for(Slot& slot, std::uint64_t now, std::vector<pool::Shar
 void ShareClaims::bury(const contract::ClaimProcessDevice& row, Slot& slot, std::uint64_t now,
                        std::vector<pool::ShareStretch>& stretches) {
   const std::uint64_t open = row.open_since_ns.load(kRelaxed);
-  if (!slot.live && (open == 0 || open == slot.told_open)) return;
-  if (first_) {
-    slot.told_open = open;
-    return;
-  }
+  // One that came and ended since the last look began its work since. Anything may stand in a slot that nobody has.
+  const bool unseen = open >= read_ns_ && open < now && open != slot.told_open;
+  if (!slot.live && (first_ || !unseen)) return;
   if (!slot.live) slot = {.told_open = slot.told_open};
   count(row, slot, stretches);
   tell_for(slot, now, stretches);
@@ -145,6 +143,7 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
   blocked_ = claim.blocked;
   outline_ = outline;
   first_ = false;
+  read_ns_ = now;
   return claim;
 }
 

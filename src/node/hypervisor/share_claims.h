@@ -53,6 +53,7 @@ class ShareClaims {
   std::uint64_t blocked_ = 0;
   std::uint64_t outline_ = 0;
   std::uint64_t shrunk_ = 0;
+  std::uint64_t read_ns_ = 0;  // when it was read last
   bool anyone_ = false;
   bool first_ = true;  // what stood there before we came has been charged by whoever was here before
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "node/hypervisor/fake_tenant.h"
@@ -151,6 +152,24 @@ TEST_F(ShareClaimsTest, tell_for_one_that_came_and_ended_unseen) {
     EXPECT_EQ(stretches[0].start_ns, now);
     EXPECT_EQ(stretches[0].end_ns, now + 30 * kMs);
   }
+}
+
+TEST_F(ShareClaimsTest, believe_nothing_that_stands_in_slots_nobody_has) {
+  read(kMs);
+  std::mt19937_64 random(3);
+  for (contract::ClaimProcess& process : a.claim.page->processes) {
+    if (&process == &a.claim.page->processes[0]) continue;
+    auto& row = process.devices[0];
+    for (auto* word : {&row.launched_ns, &row.completed_ns, &row.launches, &row.held_ns, &row.marker_count,
+                       &row.open_since_ns, &row.progress_ns})
+      *word = random();
+  }
+  a.claim.page->process_high = contract::kMaxProcesses;
+  EXPECT_EQ(read(1000 * kMs).launched_ns, 0u);
+  EXPECT_TRUE(stretches.empty());
+  for (contract::ClaimProcess& process : a.claim.page->processes) process.devices[0].open_since_ns = 500 * kMs;
+  EXPECT_EQ(read(2000 * kMs).launched_ns, 0u) << "work that began before it was looked at last would have been seen";
+  EXPECT_TRUE(stretches.empty());
 }
 
 TEST_F(ShareClaimsTest, what_stood_there_before_is_not_charged_again) {
