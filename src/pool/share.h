@@ -41,6 +41,7 @@ struct ShareRules {
   std::uint64_t overrun_ns = 2'000'000;          // work may run this much longer than predicted: one slice of another
   std::uint64_t long_ns = 40'000'000;            // work this long is not trusted to end as predicted, but waited for
   std::uint64_t idle_ns = 500'000;               // idle for longer and it "woke"
+  std::uint64_t shown_ns = 20'000'000;           // between looks at one that neither a limit nor a neighbour holds
   std::uint64_t cap_ceiling_ns = 10'000'000;     // an idle tenant saves up this much of its limit
   std::uint64_t cap_ceiling_waiting_ns = 40'000'000;  // a waiting one more: others' stays must not cost it its share
   std::uint64_t cap_start_ns = 6'000'000;             // credit worth a hand-over while others could run
@@ -173,9 +174,10 @@ class Arbiter {
     std::uint64_t late_until = 0;    // stretches that came too late were charged up to here
     ShareWitness witness;
     ShareConduct conduct;
-    double judged = 0;       // `measured` when its claims were last held against the clock
-    double seen_before = 0;  // by the driver's word, when its oldest open work began
-    double uncharged = 0;    // told, but too late to be sure that it was its own
+    double judged = 0;             // `measured` when its claims were last held against the clock
+    double seen_before = 0;        // by the driver's word, when its oldest open work began
+    std::uint64_t ungated_ns = 0;  // when it was last known to launch what it likes, uncounted
+    double uncharged = 0;          // told, but too late to be sure that it was its own
 
     double claimed() const { return measured + scale * (launched - settled); }
     // Of one that was caught the device's time counts, where it is more than it says.

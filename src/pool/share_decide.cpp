@@ -101,6 +101,9 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
       const bool working = mine.claim.streams > 0 || now < mine.busy_end + 2 * rules_.idle_ns;
       if (capped(mine) && (wants || ahead > 0)) look(cap_credit(mine) - headroom);
       if (capped(mine) && working) look(std::max(cap_credit(mine) - headroom, static_cast<double>(rules_.idle_ns)));
+      // Nothing hangs on what it has, but that it is shown, and held against the driver's word. It rings for nothing.
+      if (!capped(mine) && !unlimited(mine))
+        look(static_cast<double>(working ? rules_.shown_ns : 25 * rules_.shown_ns));
       // It is told to ring one look before the last, so that no launch falls between that look and the telling.
       if (capped(mine) && !working && !mine.resting) look(static_cast<double>(2 * rules_.idle_ns));
       mine.resting = !working;

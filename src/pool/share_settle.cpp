@@ -8,7 +8,8 @@
 namespace tensor_fusion::pool {
 namespace {
 
-constexpr double kLongestLaunchNs = 60e9;  // of estimated time one observation may add
+constexpr std::uint64_t kUngatedNs = 3'000'000'000;  // its queue, and readings that reach back before
+constexpr double kLongestLaunchNs = 60e9;            // of estimated time one observation may add
 constexpr double kLongestSavedForNs = 250e6;
 constexpr double kSeenWellNs = 1e9;  // the driver's word is exact enough for what is longer
 constexpr std::uint64_t kLongestStretchNs = 60'000'000'000;
@@ -111,7 +112,9 @@ void Arbiter::observe_utilisation(ShareKey key, double percent, std::uint64_t wi
   Tenant* found = find(key);
   if (found == nullptr || window_ns == 0 || !(percent >= 0 && percent <= 100)) return;
   Tenant& tenant = *found;
-  if (unlimited(tenant)) return tenant.witness.forget();  // its gate stands open and counts nothing
+  // Its gate stands open and counts nothing; and what it has queued by then goes on when others have come.
+  if (unlimited(tenant)) tenant.ungated_ns = now;
+  if (tenant.ungated_ns != 0 && now < tenant.ungated_ns + kUngatedNs) return tenant.witness.forget();
   const double own = tenant.own();
   tenant.extra += tenant.witness.observe(told(tenant, now), percent, window_ns, now);
   tenant.extra += own - tenant.own();  // suspicion comes and goes, what is charged stays

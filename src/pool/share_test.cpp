@@ -234,6 +234,33 @@ TEST(Share, forgets_a_dead_tenant_that_held_the_device) {
   EXPECT_GE(machine.mean_share(1, 4), 97.0);
 }
 
+// What it did until then was not counted, and what it had queued goes on for a moment.
+TEST(Share, accuses_nobody_of_what_it_did_while_it_was_alone_and_unlimited) {
+  Arbiter arbiter;
+  arbiter.add(1, weight(.3), 0);
+  std::uint64_t now = 0;
+  std::uint64_t claimed = 0;
+  const auto second = [&](bool counts) {
+    now += kSecond;
+    ShareClaim claim;
+    claim.processes = claim.streams = 1;
+    claim.launched_ns = claimed += counts ? kSecond : 0;
+    std::vector<ShareStretch> stretches;
+    if (counts) stretches.push_back({now - kSecond, now, kSecond, 0});
+    arbiter.observe(1, claim, stretches, now);
+    arbiter.decide(now);
+    arbiter.observe_utilisation(1, 100, kSecond, now);
+  };
+  for (int i = 0; i < 20; ++i) second(false);
+  EXPECT_FALSE(arbiter.account(1).bypass_suspected);
+  arbiter.add(2, weight(.3), now + 1);
+  second(false);
+  for (int i = 0; i < 20; ++i) second(true);
+  EXPECT_FALSE(arbiter.account(1).bypass_suspected);
+  for (int i = 0; i < 10; ++i) second(false);
+  EXPECT_TRUE(arbiter.account(1).bypass_suspected) << "now it is counted, and says nothing of what is seen";
+}
+
 TEST(Share, opens_the_gate_for_a_tenant_that_is_alone_and_unlimited) {
   Arbiter arbiter;
   arbiter.add(1, weight(.3), 0);

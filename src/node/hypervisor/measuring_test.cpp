@@ -74,6 +74,18 @@ TEST(Hypervisor, shows_by_the_drivers_word_what_a_slice_uses_while_it_measures_n
   EXPECT_TRUE(eventually([&] { return used() == 0; })) << "with no more launches its own account counts again";
 }
 
+TEST(Hypervisor, shows_by_the_drivers_word_what_a_slice_uses_that_has_the_card_to_itself_without_a_limit) {
+  TestDaemon daemon(1);
+  ASSERT_TRUE(daemon.start());
+  RunRequest alone = request("a");
+  alone.compute.reset();
+  Slice slice(daemon, alone);
+  TestProcess process(slice.reply.slice_directory, 0);
+  ASSERT_TRUE(slice.start(process.pid()));
+  daemon.world("process " + std::to_string(process.pid()) + " GPU-0000 " + std::to_string(256 << 20) + " 70\n");
+  EXPECT_TRUE(eventually([&] { return daemon.tenant("a")["devices"].at(0)["used_share"].as_int() == 7000; }));
+}
+
 TEST(Hypervisor, answers_a_settle_request_by_reading_the_driver) {
   TestDaemon daemon;
   daemon.options.measure_ms = daemon.options.measure_idle_ms = 3'600'000;  // only on request

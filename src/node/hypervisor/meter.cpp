@@ -263,6 +263,9 @@ void Meter::measure_shares(std::uint64_t now_ns) {
       TenantUsage& usage = tenant->usage[row];
       usage.lately.add(now_ns, share_.usage(tenant->share_id, device->ordinal).service_ns);
       usage.used_share = usage.lately.share() * 10000;
+      // One that has the card to itself without a limit is not gated, and counts nothing.
+      if ((tenant->pages.grant().devices[row].flags.load(std::memory_order_relaxed) & contract::kComputeUnlimited) != 0)
+        usage.used_share = std::max(usage.used_share, std::min(usage.utilisation_percent, 100.0) * 100);
       // A process with a stream in capture measures nothing while that lasts: what it launches on others is shown by
       // the driver's word.
       const std::pair key(tenant->record.id, static_cast<std::uint32_t>(row));
