@@ -16,6 +16,7 @@
 #include "sim/cuda/test_context.h"
 #include "sim/device/machine.h"
 #include "sim/device/memory.h"
+#include "system/send_file.h"
 
 namespace tensor_fusion::sim::cuda {
 namespace {
@@ -161,19 +162,7 @@ TEST_F(PhysicalAccount, a_descriptor_in_another_process_or_on_its_way_there_coun
   }
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  char byte = 0, space[CMSG_SPACE(sizeof fd)] = {};
-  iovec piece{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  carried->cmsg_level = SOL_SOCKET;
-  carried->cmsg_type = SCM_RIGHTS;
-  carried->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(carried), &fd, sizeof fd);
-  ASSERT_EQ(::sendmsg(ends[0], &message, 0), 1);
+  ASSERT_TRUE(system::send_file(ends[0], fd));
   ::close(fd);
   ::close(line[0]);
   ::close(line[1]);

@@ -3,7 +3,9 @@
 // the program names: `dlsym` (by exported name) or `gpa` (cuGetProcAddress_v2, by base name, version and stream
 // flavour). A missing function stays null. Nothing else of the tree is linked in.
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -238,6 +240,19 @@ struct Line {
     std::fflush(stdout);
   }
 };
+
+// What the driver says is left for this program, in bytes; 0 where it says nothing.
+inline std::size_t free_bytes(const Driver& d) {
+  std::size_t free = 0, total = 0;
+  return d.cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? free : 0;
+}
+
+// Awaits that it says so much.
+inline bool comes_back(const Driver& d, std::size_t wanted) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (free_bytes(d) != wanted && std::chrono::steady_clock::now() < until) ::usleep(1000);
+  return free_bytes(d) == wanted;
+}
 
 // Kernels for test programs: `nothing` has no effect, `tensor_fusion_busy` takes the nanoseconds it is told (only on
 // the simulated device; elsewhere it returns at once), `count` adds 1 to the word its parameter points to, once per

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "driver.h"
+#include "system/send_file.h"
 
 using namespace tensor_fusion::programs;
 
@@ -21,17 +22,6 @@ CUmemAllocationProp properties() {
   wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return wanted;
-}
-
-std::size_t free_bytes(const Driver& d) {
-  std::size_t free = 0, total = 0;
-  return d.cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? free : 0;
-}
-
-bool comes_back(const Driver& d, std::size_t wanted) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (free_bytes(d) != wanted && std::chrono::steady_clock::now() < until) ::usleep(1000);
-  return free_bytes(d) == wanted;
 }
 
 // `bytes` by handle, mapped where they can be written.
@@ -88,38 +78,6 @@ int only_a_descriptor(const Driver& d) {
   return 0;
 }
 
-// A word, and perhaps a descriptor, to the process at the other end.
-bool send(int line, const CUipcMemHandle& word, int file) {
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof file)] = {};
-  iovec piece{const_cast<CUipcMemHandle*>(&word), sizeof word};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  carried->cmsg_level = SOL_SOCKET;
-  carried->cmsg_type = SCM_RIGHTS;
-  carried->cmsg_len = CMSG_LEN(sizeof file);
-  std::memcpy(CMSG_DATA(carried), &file, sizeof file);
-  return ::sendmsg(line, &message, 0) == static_cast<ssize_t>(sizeof word);
-}
-
-int receive(int line, CUipcMemHandle& word) {
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  iovec piece{&word, sizeof word};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  int file = -1;
-  if (::recvmsg(line, &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof word)) return -1;
-  if (const cmsghdr* carried = CMSG_FIRSTHDR(&message); carried != nullptr)
-    std::memcpy(&file, CMSG_DATA(carried), sizeof file);
-  return file;
-}
-
 bool say(int line) { return ::write(line, "", 1) == 1; }
 bool hear(int line) {
   char byte;
@@ -129,7 +87,7 @@ bool hear(int line) {
 // The other process has what it is sent, and lets go of one after the other when told.
 int other(int line) {
   CUipcMemHandle word{};
-  const int file = receive(line, word);
+  const int file = tensor_fusion::system::receive_file(line, &word, sizeof word);
   Driver d;
   CUcontext context = nullptr;
   CUmemGenericAllocationHandle memory = 0;
@@ -166,7 +124,7 @@ int in_another_process(const Driver& d, int line) {
   MUST(d.cuMemsetD32_v2(pointer, kWord, 1));
   MUST(d.cuCtxSynchronize());
   MUST(d.cuIpcGetMemHandle(&word, pointer));
-  if (!send(line, word, file) || !hear(line)) return 1;
+  if (!tensor_fusion::system::send_file(line, file, &word, sizeof word) || !hear(line)) return 1;
   ::close(file);
   const std::size_t free = free_bytes(d);  // the other's context is there by now
   MUST(unmap(d, at));
@@ -194,7 +152,8 @@ int maker(int line) {
   MUST(d.cuInit(0));
   MUST(d.cuCtxCreate_v2(&context, 0, 0));
   if (const int failed = create_and_export(d, memory, file)) return failed;
-  return send(line, {}, file) ? 0 : 1;
+  const CUipcMemHandle none{};
+  return tensor_fusion::system::send_file(line, file, &none, sizeof none) ? 0 : 1;
 }
 
 // Whoever has what a process left behind has it on its account, mapped or not, and once.
@@ -205,7 +164,7 @@ int left_by_the_dead(const Driver& d, int line, pid_t dying) {
   CUdeviceptr at = 0;
   int status = -1;
   if (!say(line)) return 1;
-  const int file = receive(line, word);
+  const int file = tensor_fusion::system::receive_file(line, &word, sizeof word);
   if (::waitpid(dying, &status, 0) != dying || status != 0) return 1;
   MUST(d.cuMemImportFromShareableHandle(&memory, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));

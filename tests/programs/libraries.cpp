@@ -21,17 +21,6 @@ constexpr std::size_t kLeft = 100 * kMiB;  // less than that, and more than any 
 const std::string kImage = ".version 6.3\n.target sm_70\n.address_size 64\n.visible .global .align 8 .b8 big[" +
                            std::to_string(kVariable) + "];\n.visible .entry nothing()\n{\n  ret;\n}\n";
 
-std::size_t free_bytes(const Driver& d) {
-  std::size_t free = 0, total = 0;
-  return d.cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? free : 0;
-}
-
-bool comes_back(const Driver& d, std::size_t wanted) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (free_bytes(d) != wanted && std::chrono::steady_clock::now() < until) ::usleep(1000);
-  return free_bytes(d) == wanted;
-}
-
 struct Loaded {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;

@@ -78,8 +78,9 @@ TEST_F(FileMark, of_a_process_goes_with_it_though_a_child_has_the_descriptor) {
   if (maker == 0) {
     if (set_own_mark(file, mark) != 0) ::_exit(1);
     if (::fork() == 0) {
-      ::close(line[0]);
-      ::usleep(300'000);  // beyond its parent
+      char byte;
+      ::close(line[1]);
+      static_cast<void>(!::read(line[0], &byte, 1));  // beyond its parent, until the test is over
     }
     ::_exit(0);
   }

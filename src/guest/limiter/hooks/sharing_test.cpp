@@ -18,10 +18,13 @@
 
 #include "guest/limiter/hooks/entry.h"
 #include "guest/limiter/testing/fake_memory.h"
+#include "system/send_file.h"
 
 namespace tensor_fusion::guest::limiter {
 namespace {
 
+using system::receive_file;
+using system::send_file;
 using testing::FakeMemory;
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::uint64_t kGranule = 2 * kMiB;
@@ -29,38 +32,6 @@ constexpr std::uint64_t kGranule = 2 * kMiB;
 int driver_file = -1;          // what all that is exported is an open file of
 std::uint64_t physical_bytes;  // the size of all physical memory, as mapping shows it; 0: this driver maps nothing
 int released = 0;              // handles
-
-bool send_file(int line, int file) {
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof file)] = {};
-  char byte = 0;
-  iovec piece{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  carried->cmsg_level = SOL_SOCKET;
-  carried->cmsg_type = SCM_RIGHTS;
-  carried->cmsg_len = CMSG_LEN(sizeof file);
-  std::memcpy(CMSG_DATA(carried), &file, sizeof file);
-  return ::sendmsg(line, &message, 0) == 1;
-}
-
-int receive_file(int line) {
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  char byte = 0;
-  iovec piece{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  int file = -1;
-  if (::recvmsg(line, &message, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&message) != nullptr)
-    std::memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof file);
-  return file;
-}
 
 enum class File { memory, device };
 class Shared : public ::testing::TestWithParam<File> {
