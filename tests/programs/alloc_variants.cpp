@@ -52,14 +52,6 @@ CUresult pushed(Driver& d, const Library& l, CUcontext home, const char* push, c
   return result;
 }
 
-CUmemAllocationProp on_device() {
-  CUmemAllocationProp prop{};
-  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  return prop;
-}
-
 // Another handle for what is mapped, its first one gone.
 CUresult retained(Driver& d) {
   const CUmemAllocationProp prop = on_device();

@@ -241,6 +241,15 @@ struct Line {
   }
 };
 
+// Physical memory of the first device, which may go to other processes by descriptor.
+inline CUmemAllocationProp on_device() {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return prop;
+}
+
 // What the driver says is left for this program, in bytes; 0 where it says nothing.
 inline std::size_t free_bytes(const Driver& d) {
   std::size_t free = 0, total = 0;

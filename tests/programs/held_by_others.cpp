@@ -16,18 +16,10 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{64} << 20;
 constexpr unsigned kWord = 0xbeef;
 
-CUmemAllocationProp properties() {
-  CUmemAllocationProp wanted{};
-  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  return wanted;
-}
-
 // `bytes` by handle, mapped where they can be written.
 CUresult map(const Driver& d, CUmemGenericAllocationHandle memory, CUdeviceptr& at) {
   CUmemAccessDesc access{};
-  access.location = properties().location;
+  access.location = on_device().location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   CUresult result = d.cuMemAddressReserve(&at, kBytes, 0, 0, 0);
   if (result == CUDA_SUCCESS) result = d.cuMemMap(at, kBytes, 0, memory, 0);
@@ -40,7 +32,7 @@ CUresult unmap(const Driver& d, CUdeviceptr at) {
 }
 
 int create_and_export(const Driver& d, CUmemGenericAllocationHandle& memory, int& file) {
-  const auto wanted = properties();
+  const auto wanted = on_device();
   MUST(d.cuMemCreate(&memory, kBytes, &wanted, 0));
   MUST(d.cuMemExportToShareableHandle(&file, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   return 0;

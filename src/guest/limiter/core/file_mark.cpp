@@ -22,6 +22,11 @@ long lock_call(int file, int command, short type, std::uint64_t mark, struct flo
   return os::call(SYS_fcntl, file, command, reinterpret_cast<long>(&lock));
 }
 
+int change(int file, int command, short type, std::uint64_t mark) {
+  struct flock lock;
+  return static_cast<int>(lock_call(file, command, type, mark, lock));
+}
+
 std::uint64_t mixed(std::uint64_t value) {
   value = (value ^ (value >> 33)) * 0xff51afd7ed558ccd;
   value = (value ^ (value >> 33)) * 0xc4ceb9fe1a85ec53;
@@ -62,25 +67,10 @@ std::uint64_t mark_of(const void* bytes, std::size_t size) {
   return as_mark(sum);
 }
 
-int set_mark(int file, std::uint64_t mark) {
-  struct flock lock;
-  return static_cast<int>(lock_call(file, kSetLock, F_RDLCK, mark, lock));
-}
-
-void clear_mark(int file, std::uint64_t mark) {
-  struct flock lock;
-  lock_call(file, kSetLock, F_UNLCK, mark, lock);
-}
-
-int set_own_mark(int file, std::uint64_t mark) {
-  struct flock lock;
-  return static_cast<int>(lock_call(file, F_SETLK, F_RDLCK, mark, lock));
-}
-
-void clear_own_mark(int file, std::uint64_t mark) {
-  struct flock lock;
-  lock_call(file, F_SETLK, F_UNLCK, mark, lock);
-}
+int set_mark(int file, std::uint64_t mark) { return change(file, kSetLock, F_RDLCK, mark); }
+void clear_mark(int file, std::uint64_t mark) { change(file, kSetLock, F_UNLCK, mark); }
+int set_own_mark(int file, std::uint64_t mark) { return change(file, F_SETLK, F_RDLCK, mark); }
+void clear_own_mark(int file, std::uint64_t mark) { change(file, F_SETLK, F_UNLCK, mark); }
 
 bool has_mark(int other, std::uint64_t mark) {
   struct flock lock;
