@@ -37,6 +37,8 @@ enum GateBits : std::uint32_t {
   kGateStep = 1u << 3,       // what one change adds
 };
 
+inline constexpr std::uint32_t kNobodysTurn = 0xffff'ffff;  // nobody may take more than a little
+
 struct alignas(64) GrantDevice {
   char uuid[kUuidLength];
   std::atomic<std::uint64_t> memory_limit_bytes;
@@ -60,7 +62,8 @@ struct alignas(64) GrantDevice {
   std::atomic<std::uint32_t> reading_begun;
   std::atomic<std::uint32_t> reading_done;
   std::atomic<std::uint64_t> observed_bytes;  // of the reading `reading_done`, at least 1 when it is known
-  std::atomic<std::uint32_t> turn;          // slot + 1 of the one who may take all that is left, till the next reading
+  // Till the next reading: slot + 1 of the one who may take all that is left; 0: each may take its part of that.
+  std::atomic<std::uint32_t> turn;
   std::atomic<std::uint32_t> reading_list;  // process_sequence of the list that the reading was published with
   std::atomic<std::uint32_t> reading_mark;  // written before these, reading_done after: equal when they go together
   std::byte reserved[12];

@@ -9,7 +9,9 @@ namespace tensor_fusion::node::hypervisor {
 namespace {
 
 // One of those that asked may take all that is left. It keeps its turn until the driver shows that it has taken
-// something (or it does not, for a while): given to another in between, the same memory would be had twice.
+// something (or it does not, for a while): given to another in between, the same memory would be had twice. So would be
+// what was taken while the driver was being read, and was not shown: from one of several to another the turn goes over
+// a reading that began when nobody might take any more.
 void give_turn(Tenant& tenant, const BeforeReading& before, std::uint32_t row, const ShownMemory& shown_by) {
   constexpr std::uint64_t kTurnNs = 20'000'000;
   Turn& turn = tenant.usage[row].turn;
@@ -24,17 +26,22 @@ void give_turn(Tenant& tenant, const BeforeReading& before, std::uint32_t row, c
   const bool lives = turn.name != 0 && tenant.live_process(turn.pid) != nullptr;
   if (lives && shown(turn.pid) == turn.shown_bytes && now - turn.since_ns < kTurnNs) return;
   const LiveProcess *first = nullptr, *next = nullptr;
+  std::size_t listed = 0;
   for (const LiveProcess& process : tenant.processes) {
+    if (process.dead || process.host_pid == 0) continue;
+    ++listed;
     const auto asked = before.settle.find({process.slot, row});
-    if (process.dead || process.host_pid == 0 || asked == before.settle.end() ||
-        asked->second == process.settle_seen[row])
-      continue;
+    if (asked == before.settle.end() || asked->second == process.settle_seen[row]) continue;
     if (!first || process.slot < first->slot) first = &process;
     if (process.slot >= turn.last && (!next || process.slot < next->slot)) next = &process;
   }
   if (!next) next = first;
-  turn = next ? Turn{next->slot + 1, next->slot + 1, next->host_pid, shown(next->host_pid), now}
-              : Turn{0, turn.last, 0, 0, 0};
+  const std::uint32_t name = next ? next->slot + 1 : 0;
+  if (listed > 1 && name != turn.name && turn.name != contract::kNobodysTurn) {
+    turn = {contract::kNobodysTurn, turn.last, 0, 0, 0};
+    return;
+  }
+  turn = next ? Turn{name, name, next->host_pid, shown(next->host_pid), now} : Turn{0, turn.last, 0, 0, 0};
 }
 
 }  // namespace
@@ -59,21 +66,26 @@ void publish_reading(Tenant& tenant, const BeforeReading& before, const ShownMem
   }
 }
 
-// `settled` counts answers; a waiting process sees it change. Answered is what was asked before the driver was.
-void answer_requests(Tenant& tenant, const BeforeReading& before) {
+// `settled` counts answers; a waiting process sees it change. Answered is what was asked before the driver was, but not
+// while the turn passes on: it is among those who ask now that the next is chosen.
+bool answer_requests(Tenant& tenant, const BeforeReading& before) {
+  bool passes_on = false;
   for (std::uint32_t row = 0; row < tenant.record.devices.size(); ++row) {
+    const bool passing = tenant.usage[row].turn.name == contract::kNobodysTurn;
     bool asked = false;
     for (LiveProcess& process : tenant.processes) {
       const auto seen = before.settle.find({process.slot, row});
       if (seen == before.settle.end() || seen->second == process.settle_seen[row]) continue;
-      process.settle_seen[row] = seen->second;
+      if (!passing) process.settle_seen[row] = seen->second;
       asked = true;
     }
-    if (!asked) continue;
+    passes_on = passes_on || (asked && passing);
+    if (!asked || passing) continue;
     auto& settled = tenant.pages.grant().devices[row].settled;
     settled.fetch_add(1, std::memory_order_release);
     system::futex_wake_all(settled);
   }
+  return passes_on;
 }
 
 void list_processes(Tenant& tenant) {

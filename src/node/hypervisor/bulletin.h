@@ -24,6 +24,7 @@ using ShownMemory = std::map<pid_t, std::map<std::string, std::uint64_t>>;  // p
 
 void list_processes(Tenant& tenant);
 void publish_reading(Tenant& tenant, const BeforeReading& before, const ShownMemory& shown, DeviceTable& devices);
-void answer_requests(Tenant& tenant, const BeforeReading& before);
+// True: somebody has to wait for what the next reading shows, which should follow at once.
+bool answer_requests(Tenant& tenant, const BeforeReading& before);
 
 }  // namespace tensor_fusion::node::hypervisor

@@ -155,7 +155,7 @@ void Meter::finish(const std::vector<ProcessInformation>& processes) {
     apply(*tenant, before->second);
     list_processes(*tenant);
     publish_reading(*tenant, before->second, observed_, devices_);
-    answer_requests(*tenant, before->second);
+    again_ = answer_requests(*tenant, before->second) || again_;
   }
 }
 

@@ -42,7 +42,7 @@ struct LiveProcess {
 
 // Whose turn it is to take all that is left of the tenant's memory (GrantDevice::turn).
 struct Turn {
-  std::uint32_t name = 0;  // slot + 1; 0: nobody's
+  std::uint32_t name = 0;  // as it was published
   std::uint32_t last = 0;  // name of the last one that had it
   pid_t pid = 0;
   std::uint64_t shown_bytes = 0;  // what the driver showed for it then
