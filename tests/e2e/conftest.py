@@ -18,7 +18,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TF_BUILD", ROOT / "build/release")).resolve()
 TENANT = pathlib.Path(__file__).with_name("tenant.py")
-PATIENCE_S = 30  # the longest any state is awaited; generous, because machines can be busy
+PATIENCE_S = 90  # the longest any state is awaited; generous, because machines can be busy
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, Machine, until
+from conftest import BUILD, PATIENCE_S, ROOT, Machine, until
 from sentence import one_clear_sentence
 
 # arguments of `run` before the program, what the answer must mention, exit code
@@ -282,7 +282,7 @@ def test_a_machine_of_another_user(machine, folder):
     if subprocess.run([*as_nobody, *machine.program("version")], capture_output=True).returncode != 0:
         pytest.skip("another user cannot reach the build folder")
     done = subprocess.run([*as_nobody, *machine.program("--state", "/tmp/tensor-fusion-none", "doctor")], capture_output=True, text=True,
-                          env={**machine.environment, "TENSOR_FUSION_SIM_DIR": str(folder / "theirs")}, timeout=30)
+                          env={**machine.environment, "TENSOR_FUSION_SIM_DIR": str(folder / "theirs")}, timeout=PATIENCE_S)
     assert "choose another TENSOR_FUSION_SIM_DIR, or give this user rights on this one" in done.stdout, done.stdout
     assert "install the GPU's driver" not in done.stdout.split("STOP  NVML")[1].split("STOP")[0]
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import until
+from conftest import PATIENCE_S, until
 from sentence import one_clear_sentence
 
 
@@ -120,7 +120,7 @@ def test_a_state_directory_whose_parents_are_not_there_yet_is_made(machine, fold
 def test_a_state_directory_may_be_named_from_the_present_folder(machine, folder):
     """The hypervisor that `run` started worked in the root folder, and looked for it there."""
     done = subprocess.run(machine.program("--state", "here", "run", "--", "true"), env=machine.environment, cwd=folder,
-                          capture_output=True, text=True, timeout=30)
+                          capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert (folder / "here/hypervisor.sock").is_socket() and not os.path.exists("/here")
     machine.cli("--state", folder / "here", "hypervisor", "--stop")
@@ -138,7 +138,7 @@ def test_a_state_directory_that_may_not_be_written(machine, folder):
     for state in (folder / "theirs", folder / "theirs/deeper", folder / "new"):
         for words, code in ((["run", "--", "true"], 115), (["hypervisor"], 15)):
             done = subprocess.run([*as_nobody, *machine.program("--state", state, *words)], env=machine.environment,
-                                  capture_output=True, text=True, timeout=30)
+                                  capture_output=True, text=True, timeout=PATIENCE_S)
             assert done.returncode == code, done.stderr
             assert "--state" in done.stderr
             one_clear_sentence(done.stderr)

@@ -201,7 +201,7 @@ def test_users_of_the_machines_hypervisor_reach_their_own_slices_and_no_others(m
     as_third = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]
 
     def done(user, *words, code=0):
-        ended = subprocess.run([*user, *machine.program(*words)], env=machine.environment, capture_output=True, text=True, timeout=30)
+        ended = subprocess.run([*user, *machine.program(*words)], env=machine.environment, capture_output=True, text=True, timeout=PATIENCE_S)
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout, ended.stderr
 
@@ -231,7 +231,7 @@ def test_no_hypervisor_starts_inside_a_slice(machine, folder, options):
     machine.hypervisor()
     inside = machine.start(*machine.program("run", "--vram", "1Gi", *options, "--"),
                            *machine.program("hypervisor", "--state", folder / "second"))
-    assert inside.child.wait(30) == 2
+    assert inside.child.wait(PATIENCE_S) == 2
     machine.until_logged("this is inside the slice")
 
 
@@ -300,5 +300,5 @@ def test_the_demos_program_ends_when_its_slice_is_told_to(machine):
                              environment={"DEV": "CUDA:PTX", "CACHEDB": str(machine.folder / "kernels.db")})  # nothing compiled before
     until("it trains", lambda: training.child.poll() is not None or (output.exists() and output.read_text()), 100)
     machine.cli("kill", "night", code=None)  # on a busy machine its last step may take longer than that waits
-    assert training.child.wait(30) == 0
+    assert training.child.wait(PATIENCE_S) == 0
     until("nothing of it goes on", lambda: not slices(machine))

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from conftest import GIB, TENANT, until
+from conftest import GIB, PATIENCE_S, TENANT, until
 from slices import slices
 
 HANGS = {  # what the program does, and how many of its words come before the call that hangs
@@ -38,6 +38,6 @@ def test_a_program_in_a_driver_call_that_hangs_can_be_ended_and_its_slice_is_giv
         stuck.kill()
     else:
         machine.cli("kill", "stuck", "--signal", "KILL")
-        stuck.child.wait(30)
+        stuck.child.wait(PATIENCE_S)
     until("the slice is gone", lambda: not slices(machine))
     until("its memory is free", lambda: machine.free_bytes() == before)

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from conftest import GIB, MIB, until
+from conftest import GIB, MIB, PATIENCE_S, until
 
 
 def slices(machine):
@@ -64,7 +64,7 @@ def test_a_killed_hypervisor_returns_to_the_slices_it_had(machine):
     tenant.child.stdin.close()
     ended = tenant.said()
     assert ended["result"] == "CUDA_SUCCESS", "work went on while the hypervisor was away"
-    assert tenant.child.wait(30) == 0
+    assert tenant.child.wait(PATIENCE_S) == 0
 
 
 def test_a_slice_whose_record_was_deleted_is_found_again_by_its_view(machine):
@@ -83,11 +83,11 @@ def test_a_slice_whose_record_was_deleted_is_found_again_by_its_view(machine):
             assert after[name][what] == before[name][what]
         assert after[name]["devices"][0]["memory_limit_bytes"] == before[name]["devices"][0]["memory_limit_bytes"]
     machine.cli("kill", "quiet")
-    quiet.child.wait(30)
+    quiet.child.wait(PATIENCE_S)
     tenant.child.stdin.close()
     filled = tenant.said()
     assert filled["result"] == "CUDA_ERROR_OUT_OF_MEMORY" and filled["bytes"] <= GIB
-    tenant.child.wait(30)
+    tenant.child.wait(PATIENCE_S)
     until("both are over", lambda: not slices(machine))
 
 
@@ -125,7 +125,7 @@ def test_two_runs_that_start_at_once_share_one_hypervisor(machine):
         command = machine.program("run", "--vram", "1Gi", "--compute", "10%", "--", "true")
         pair = [subprocess.Popen(command, env=machine.environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
         for one in pair:
-            said = one.communicate(timeout=30)[1]
+            said = one.communicate(timeout=PATIENCE_S)[1]
             assert one.returncode == 0, said
         machine.cli("ps")
         machine.cli("hypervisor", "--stop")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, until
+from conftest import BUILD, PATIENCE_S, ROOT, until
 
 PAGE = (ROOT / "docs/reference/json.md").read_text()
 DOCUMENTED = {title: set(re.findall(r"^\| `([^`]+)` \|", body, re.M))
@@ -112,7 +112,7 @@ def test_bench_that_is_ended_leaves_neither_processes_nor_files(machine, number)
     pid, scratch = bench.child.stdout.readline().split()
     assert os.path.isdir(scratch)
     bench.child.send_signal(number)
-    assert bench.child.wait(30) == -number
+    assert bench.child.wait(PATIENCE_S) == -number
     assert not os.path.exists(scratch)
     assert not os.path.exists(f"/proc/{pid}")
 

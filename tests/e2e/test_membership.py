@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, TENANT, until
+from conftest import BUILD, PATIENCE_S, TENANT, until
 
 # Leaves everything behind as a daemon does, then goes on in a shell's place.
 DAEMON = """
@@ -33,7 +33,7 @@ def slices(machine):
 def run(machine, name, program):
     """Until the first process has ended; what it leaves behind goes on."""
     command = machine.program("run", "--name", name, "--vram", "1Gi", "--compute", "1%", "--", sys.executable, "-c", program)
-    assert machine.start(*command).child.wait(30) == 0
+    assert machine.start(*command).child.wait(PATIENCE_S) == 0
 
 
 def test_no_program_that_becomes_a_daemon_loses_its_slice(machine):
@@ -118,7 +118,7 @@ def escape(machine, how, user=0, program=None):
         pytest.skip("another user cannot reach the build folder")
     process = machine.start(*become, *machine.program("run", "--name", "runaway", "--vram", "1Gi", "--compute", "1%", "--",
                                                       "/usr/bin/python3", "-c", ESCAPE, how, *program))
-    code = process.child.wait(30)
+    code = process.child.wait(PATIENCE_S)
     if code == 77:
         pytest.skip("no user namespace can be made in a slice here")
     assert code == 0

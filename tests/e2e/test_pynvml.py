@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from conftest import GIB, until
+from conftest import GIB, PATIENCE_S, until
 
 pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed; run ./dev setup")
 TOOL = pathlib.Path(__file__).with_name("nvml_tool.py")
 
 
 def seen(machine, *before):
-    done = subprocess.run([*before, sys.executable, str(TOOL)], env=machine.environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([*before, sys.executable, str(TOOL)], env=machine.environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GIB, MIB, until
+from conftest import BUILD, GIB, MIB, PATIENCE_S, until
 from slices import account, slices
 
 one_card = pytest.mark.parametrize("machine", ["1xtiny", "1xt4", "1xh100"], indirect=True)
@@ -140,7 +140,7 @@ def test_a_promised_out_of_memory_killer_does_nothing_or_ends_a_neighbour(machin
     for word in ("spin", "free", "alloc"):
         said = tenant.said()
         assert said["word"] == word and said.get("result", "CUDA_SUCCESS") == "CUDA_SUCCESS"
-    assert tenant.child.wait(30) == 0
+    assert tenant.child.wait(PATIENCE_S) == 0
     neighbour.child.stdin.close()
     assert neighbour.said()["result"] == "CUDA_SUCCESS"
-    assert neighbour.child.wait(30) == 0
+    assert neighbour.child.wait(PATIENCE_S) == 0

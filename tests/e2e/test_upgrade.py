@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, GIB, MIB, TENANT, until
+from conftest import BUILD, GIB, MIB, PATIENCE_S, TENANT, until
 from slices import slices
 
 NEWER = b"0.1.9"  # as long as ours
@@ -31,7 +31,7 @@ class Version:
 
     def cli(self, *arguments):
         done = subprocess.run([str(self.program), *(str(a) for a in arguments)], env=self.machine.environment, text=True,
-                              capture_output=True, timeout=30, stdin=subprocess.DEVNULL)
+                              capture_output=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -45,7 +45,7 @@ class Version:
     def asked(self):
         """What the hypervisor that answers says that it is."""
         with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(30)
+            door.settimeout(PATIENCE_S)
             door.connect(str(self.machine.state / "hypervisor.sock"))
             door.sendall(b'{"op": "version"}\n')
             return json.loads(door.makefile().readline())
@@ -66,7 +66,7 @@ def test_a_newer_version_takes_over_running_slices_and_the_older_takes_them_back
     def leave(hypervisor, version):
         if end == "--stop":
             version.cli("hypervisor", "--stop")
-            assert hypervisor.child.wait(30) == 0
+            assert hypervisor.child.wait(PATIENCE_S) == 0
         else:
             hypervisor.kill()
         until("nobody answers", lambda: not machine.answers())
@@ -102,9 +102,9 @@ def test_a_newer_version_takes_over_running_slices_and_the_older_takes_them_back
         process.child.stdin.close()
         filled = process.said()
         assert filled["result"] == "CUDA_ERROR_OUT_OF_MEMORY" and limit - GIB < filled["bytes"] <= limit
-        assert process.child.wait(30) == 0
+        assert process.child.wait(PATIENCE_S) == 0
     busy.child.stdin.write("end\n")
     busy.child.stdin.close()
     assert busy.said()["result"] == "CUDA_SUCCESS", "it worked all the time"
-    assert busy.child.wait(30) == 0
+    assert busy.child.wait(PATIENCE_S) == 0
     until("all are over", lambda: not slices(machine))

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import until
+from conftest import PATIENCE_S, until
 from slices import another_user, sleeper, slices
 
 
@@ -39,7 +39,7 @@ def test_run_of_another_user_waits_while_the_machines_hypervisor_is_replaced(mac
     machine.until_logged("waiting for a hypervisor")
     assert waiting.child.poll() is None
     machine.hypervisor()
-    assert waiting.child.wait(30) == 7
+    assert waiting.child.wait(PATIENCE_S) == 7
     machine.processes[-1].kill()
     said = subprocess.run([*as_nobody, *machine.program("devices")], env=machine.environment, capture_output=True, text=True)
     assert said.returncode == 18 and "only the directory's owner may start one" in said.stderr
