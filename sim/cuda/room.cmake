@@ -1,7 +1,7 @@
 set(ROOM_DEPENDS tf_base tf_contract tf_system tf_sim_device tf_sim_ptx)
 
 # The driver library that programs load: all of this room, nothing visible but the driver's symbols.
-file(WRITE ${CMAKE_BINARY_DIR}/sim/empty.cpp "")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/sim/empty.cpp CONTENT "" @ONLY) # keeps what is there: else each configure relinks
 add_library(sim_cuda_driver SHARED ${CMAKE_BINARY_DIR}/sim/empty.cpp)
 set_target_properties(sim_cuda_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1 VERSION 1
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sim)

@@ -12,6 +12,7 @@ import sys
 
 from planted import all_are_found
 
+HELPED = "demo build test check bench fuzz coverage generate format setup help".split()
 ROUNDS = 5  # a pipe that is left early fails now and then
 
 
@@ -41,6 +42,10 @@ def check(root):
     code, answer = ask(root, "./dev", "no_such_word")
     if code != 2 or "'no_such_word'" not in answer or "usage:" not in answer:
         errors.append(f"./dev no_such_word: exit {code}: {answer[:200]!r}")
+    for word in HELPED:
+        code, answer = ask(root, "./dev", word, "--help")
+        if code != 0 or not answer.startswith("usage: ./dev ") or len(answer.splitlines()) < 2 or "dev: " in answer:
+            errors.append(f"./dev {word} --help: exit {code}: {answer[:200]!r}")
     known = (root / "dev").read_text().partition("case $word in")[2]
     for word in sorted(set(re.findall(r"^  (\w+) ", ask(root, "./dev", "help")[1], re.M))):
         if not re.search(rf"(^|\|) *{word} *[|)]", known, re.M):
@@ -52,12 +57,13 @@ def self_test(root):
     planted = {
         "a script that takes any name": ("tools/dev/bench", "grep -qx \"$name\"", "true || grep -qx \"$name\""),
         "a list of something else": ("tools/dev/fuzz", "sed 's/_fuzz$//' <<<\"$targets\"\n", "echo json\n"),
+        "a word that builds before it shows its help": ("dev", " | generate | format) help_of", " | generate) help_of"),
         "a word that only the help knows": ("dev", "  help              this text", "  haste             this text\n  help              this text"),
     }
 
     def plant(copy, change):
         shutil.copy(root / "dev", copy)
-        for part in ("tools/dev", "tests/bench"):
+        for part in ("tools/dev", "tools/demo", "tests/bench"):
             shutil.copytree(root / part, copy / part)
         for part in ("src", "sim", "apps"):
             for source in (*(root / part).rglob("*_bench.cpp"), *(root / part).rglob("*_fuzz.cpp"), root / part):
