@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -63,8 +65,14 @@ base::Result<void> check_with_present(node::hypervisor::Client& client, const no
 
 constexpr std::uint64_t kEndNs = 2'000'000'000;  // a program that ends in order may need it
 
+constexpr std::uint64_t kKnownToLiveNs = 200'000'000;   // at least so long until that is believed
+constexpr std::uint64_t kTakenAwayNs = 10'000'000'000;  // a slice of whom nobody is known to live any more
+constexpr std::uint64_t kAskMs = 500;                   // who does not answer is told of after a second
+constexpr useconds_t kAgainUs = 20'000;
+
 struct Signalled {
   std::string name;
+  std::string id;  // empty: of a hypervisor that does not say it
   std::vector<pid_t> alive;
   std::vector<system::Fd> processes;  // of those in `alive`
 };
@@ -93,7 +101,7 @@ base::Result<std::vector<std::string>> each_once(const Context& context, const s
 }
 
 Signalled signalled_by(const node::hypervisor::Client& client, const base::Json& reply, std::string name) {
-  Signalled slice{.name = std::move(name), .alive = {}, .processes = {}};
+  Signalled slice{.name = std::move(name), .id = reply["id"].as_string(), .alive = {}, .processes = {}};
   if (client.pid() == 0) return slice;  // it counts pids that are not ours
   for (const base::Json& item : reply["pids"].items()) {
     const auto pid = static_cast<pid_t>(item.as_int());
@@ -119,6 +127,37 @@ void await_end(Signalled& slice, std::uint64_t end_ns) {
     slice.alive.erase(slice.alive.begin() + at);
     slice.processes.erase(slice.processes.begin() + at);
   }
+}
+
+// Its processes have ended: now its name and its share are to be free, too. Nothing where they are; else who lives.
+base::Result<std::optional<std::vector<pid_t>>> await_taken_away(const Context& context, const Signalled& slice,
+                                                                 std::uint64_t end_ns) {
+  const std::uint64_t begin_ns = system::monotonic_ns();
+  while (true) {
+    auto client = connect_for(context, slice.name);
+    if (!client && client.error().code == base::ErrorCode::kNotFound) return std::nullopt;  // nobody holds anything
+    auto said = client ? client->await_end(slice.id, kAskMs) : std::unexpected(client.error());
+    const std::uint64_t now = system::monotonic_ns();
+    if (!said && (said.error().code != base::ErrorCode::kUnavailable || now >= begin_ns + kTakenAwayNs))
+      return std::unexpected(said.error());
+    if (!said) {  // another comes in its place, and finds the slice if it is there
+      ::usleep(kAgainUs);
+      continue;
+    }
+    if ((*said)["over"].as_bool()) return std::nullopt;
+    std::vector<pid_t> alive;
+    for (const base::Json& pid : (*said)["pids"].items()) alive.push_back(static_cast<pid_t>(pid.as_int()));
+    const std::uint64_t until_ns =
+        alive.empty() ? begin_ns + kTakenAwayNs : std::max(end_ns, begin_ns + kKnownToLiveNs);
+    if (now >= until_ns) return alive;
+  }
+}
+
+std::string still_there(const Signalled& slice) {
+  return fmt::format(
+      "the slice `{0}` is not over yet, and its name and its share are not free; `tensor-fusion ps {0}` "
+      "shows it",
+      slice.name);
 }
 
 std::string still_running(const Signalled& slice, int number) {
@@ -194,6 +233,14 @@ int kill_slices(const Context& context) {
     base::Json alive = base::Json::array();
     if (is_to_end(signal_number)) {
       await_end(slice, end_ns);
+      base::Result<std::optional<std::vector<pid_t>>> left;
+      if (slice.alive.empty() && !slice.id.empty()) left = await_taken_away(context, slice, end_ns);
+      if (!left) {
+        status = context.fail(left.error());
+      } else if (*left) {
+        slice.alive = **std::move(left);
+        if (slice.alive.empty()) status = context.fail(kExitProblem, still_there(slice));
+      }
       for (const pid_t pid : slice.alive) alive.push(pid);
       if (!slice.alive.empty()) status = context.fail(kExitProblem, still_running(slice, signal_number));
     }

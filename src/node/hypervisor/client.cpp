@@ -222,6 +222,11 @@ base::Result<Json> Client::kill(const std::string& tenant, int signal_number) {
   return call(Json::object({{"op", "kill"}, {"tenant", tenant}, {"signal", signal_number}}));
 }
 
+base::Result<Json> Client::await_end(const std::string& id, std::uint64_t wait_ms) {
+  constexpr std::uint64_t kTimeoutMs = 10'000;
+  return call(Json::object({{"op", "await_end"}, {"id", id}, {"wait_ms", wait_ms}}), wait_ms + kTimeoutMs);
+}
+
 base::Result<Json> Client::logs(const std::string& tenant) {
   return call(Json::object({{"op", "logs"}, {"tenant", tenant}}));
 }

@@ -50,6 +50,8 @@ class Client {
   base::Result<base::Json> devices();
   base::Result<base::Json> limit(const LimitRequest& request);
   base::Result<base::Json> kill(const std::string& tenant, int signal_number);  // every process of the tenant
+  // {"over","pids"}: whether it is over, after so long at most, and who is known to live in it.
+  base::Result<base::Json> await_end(const std::string& id, std::uint64_t wait_ms);
   base::Result<base::Json> logs(const std::string& tenant);  // {"path"}: of a running or a finished tenant
   base::Result<base::Json> doctor();                         // {"facts":[{"name","ok","stops","detail","advice"}]}
   base::Result<base::Json> events(

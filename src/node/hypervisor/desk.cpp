@@ -77,6 +77,7 @@ const Desk::Row Desk::kRows[] = {
     {"top", &Desk::top},
     {"limit", &Desk::limit, kInventoryNs},
     {"kill", &Desk::kill},
+    {"await_end", &Desk::await_end},
     {"logs", &Desk::logs},
     {"doctor", &Desk::doctor},
     {"events", &Desk::list_events},
@@ -90,6 +91,9 @@ Desk::Desk(Parts parts)
               [this](ConnectionId connection, const Json& reply) { server_->send(connection, reply); },
               [this](std::function<void()> done) { parts_.meter.read_now(std::move(done)); }, parts_.slices_per_user,
               parts_.variables}),
+      ends_(parts_.loop, {.find = [this](const std::string& id) { return parts_.tenants.find_by_id(id); },
+                          .look = [this](Tenant& tenant) { parts_.tenants.look_for_end(tenant); },
+                          .send = [this](ConnectionId to, const Json& reply) { server_->send(to, reply); }}),
       started_ns_(system::monotonic_ns()) {}
 
 Desk::~Desk() {
@@ -130,6 +134,7 @@ void Desk::on_closed(ConnectionId connection) {
     return true;
   });
   queue_.closed(connection);
+  ends_.closed(connection);
   if (const auto stream = streams_.find(connection); stream != streams_.end()) {
     parts_.loop.cancel(stream->second.timer);
     streams_.erase(stream);
@@ -149,6 +154,7 @@ void Desk::retry_waiting() {
     on_request(held.front().connection, held.front().peer, held.front().request);
   }
   queue_.retry();
+  ends_.look_soon();
 }
 
 // One slice for each process: what it may use is what it was given, and not what it asks for besides.
@@ -312,10 +318,18 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
     notices.push("not signalled, because they run as another user: " + base::join(spared, ", ") +
                  "; root can end them");
   }
-  server_->send(connection, ok().set("name", tenant->record.name)
+  server_->send(connection, ok().set("id", tenant->record.id)
+                                .set("name", tenant->record.name)
                                 .set("processes", answer.reached.size())
                                 .set("pids", pids)
                                 .set("notices", notices));
+}
+
+// By its id: of the name there may be the next one already. Of one that nobody knows any more it is true.
+void Desk::await_end(ConnectionId connection, const system::Peer&, const Json& request) {
+  const std::string& id = request["id"].as_string();
+  if (id.empty()) return refuse(connection, {ErrorCode::kUsage, "the `id` of a slice is missing"});
+  ends_.ask(connection, id, request["wait_ms"].as_uint());
 }
 
 void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {

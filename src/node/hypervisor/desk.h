@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/provider_process.h"
+#include "node/hypervisor/end_wait.h"
 #include "node/hypervisor/meter.h"
 #include "node/hypervisor/run_queue.h"
 #include "node/hypervisor/server.h"
@@ -71,6 +72,7 @@ class Desk {
   void top(ConnectionId, const system::Peer&, const base::Json&);
   void limit(ConnectionId, const system::Peer&, const base::Json&);
   void kill(ConnectionId, const system::Peer&, const base::Json&);
+  void await_end(ConnectionId, const system::Peer&, const base::Json&);
   void logs(ConnectionId, const system::Peer&, const base::Json&);
   void doctor(ConnectionId, const system::Peer&, const base::Json&);
   void list_events(ConnectionId, const system::Peer&, const base::Json&);
@@ -84,6 +86,7 @@ class Desk {
   Parts parts_;
   Server* server_ = nullptr;
   RunQueue queue_;
+  EndWait ends_;
   std::list<Held> held_;
   std::map<ConnectionId, Stream> streams_;
   std::uint64_t started_ns_;

@@ -16,12 +16,12 @@ constexpr std::uint64_t kRestTimes = 4;
 constexpr unsigned kListsWithoutAnybody = 64;
 constexpr std::uint64_t kWithoutAnybodyNs = 1'000'000'000;
 
-bool lives(const std::optional<SeenProcess>& member) {
+}  // namespace
+
+bool EndWatch::lives(const std::optional<SeenProcess>& member) {
   return member && system::is_alive(member->pid, member->start_ticks) &&
          system::namespace_inode(member->pid, "mnt") == member->mount_namespace;
 }
-
-}  // namespace
 
 void EndWatch::ask(const Tenant& tenant) {
   asked_.insert(tenant.record.id);

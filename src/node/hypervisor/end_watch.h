@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ class EndWatch {
   EndWatch& operator=(const EndWatch&) = delete;
 
   void ask(const Tenant& tenant);  // soon
+  static bool lives(const std::optional<SeenProcess>& member);
 
  private:
   // Looks in a row in which nobody of a slice was seen.

@@ -21,6 +21,7 @@ using base::ErrorCode;
 using base::Json;
 
 constexpr std::uint64_t kRereadNs = 2'000'000'000;  // a driver that does not answer refuses for nobody
+constexpr std::uint64_t kLookForEndNs = 50'000'000;
 constexpr std::uint64_t kMostWaitMs = 7ull * 24 * 3'600'000;
 constexpr std::array<std::string_view, 4> kQos = {"low", "medium", "high", "critical"};
 
@@ -76,6 +77,7 @@ bool has_looked(const DeviceTable& devices, const device::ProviderProcess& provi
 
 RunQueue::~RunQueue() {
   for (const Waiting& waiting : waiting_) parts_.loop.cancel(waiting.timer);
+  parts_.loop.cancel(retry_timer_);
 }
 
 void RunQueue::closed(ConnectionId connection) {
@@ -97,7 +99,8 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
   parts_.tenants.remove_unheard_of(request->token, peer.uid);
   if (!request->name.empty()) {
     if (auto name = base::check_name(request->name); !name) return refuse(connection, name.error());
-    if (parts_.tenants.find(request->name)) return refuse(connection, taken(request->name));
+    Tenant* namesake = parts_.tenants.find(request->name);
+    if (namesake && !parts_.tenants.is_ending(*namesake)) return refuse(connection, taken(request->name));
   }
   const auto tenants = parts_.tenants.all();
   const bool waits = std::ranges::any_of(waiting_, [&](const Waiting& w) { return w.connection == connection; });
@@ -106,19 +109,35 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
                 })))
     return refuse(connection, {ErrorCode::kUsage, "this connection has asked for a slice that has not started yet"});
   request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
-  Waiting waiting{connection, peer, *std::move(request), 0, 0, false, {}};
+  Waiting waiting{connection, peer, *std::move(request), 0, 0, false, false, {}};
   const bool known = parts_.devices.known();
   const bool at_once = waiting.request.wait_ms == 0 && known;
   waiting.rereads = at_once && is_crowded();
-  if (try_run(waiting, at_once && !waiting.rereads)) return;
+  waiting.ends = parts_.tenants.is_any_ending();
+  if (try_run(waiting, may_be_last(waiting))) return;
   const bool rereads = waiting.rereads;
+  const bool ends = waiting.ends;
   const std::uint64_t wait_ns =
-      std::max(waiting.request.wait_ms * 1'000'000, known ? (rereads ? kRereadNs : 0) : kInventoryNs);
+      std::max(waiting.request.wait_ms * 1'000'000, known ? (rereads || ends ? kRereadNs : 0) : kInventoryNs);
   waiting.deadline_ns = system::monotonic_ns() + wait_ns;
   waiting_.push_back(std::move(waiting));
   const auto place = std::prev(waiting_.end());
   place->timer = parts_.loop.after(wait_ns, [this, connection] { answer(connection); });
+  if (ends) return retry_later();
   if (rereads) parts_.read_account([this, connection] { answer(connection); });
+}
+
+bool RunQueue::may_be_last(const Waiting& waiting) const {
+  return waiting.request.wait_ms == 0 && parts_.devices.known() && !waiting.rereads && !waiting.ends;
+}
+
+// One that seemed to be over may not be, and then nothing is given back.
+void RunQueue::retry_later() {
+  parts_.loop.cancel(retry_timer_);
+  retry_timer_ = parts_.loop.after(kLookForEndNs, [this] {
+    retry_timer_ = 0;
+    retry();
+  });
 }
 
 void RunQueue::answer(ConnectionId connection) {
@@ -136,13 +155,17 @@ bool RunQueue::is_crowded() const {
 
 void RunQueue::retry() {
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    const bool last = at->request.wait_ms == 0 && parts_.devices.known() && !at->rereads;
-    if (try_run(*at, last)) {
+    const bool ended = at->ends && !(at->ends = parts_.tenants.is_any_ending());
+    if (try_run(*at, may_be_last(*at))) {
       parts_.loop.cancel(at->timer);
       at = waiting_.erase(at);
-    } else {
-      ++at;
+      continue;
     }
+    if (ended && at->rereads)
+      parts_.read_account([this, connection = at->connection] { answer(connection); });
+    else if (at->ends)
+      retry_later();
+    ++at;
   }
 }
 
@@ -155,7 +178,7 @@ bool RunQueue::has_all(const system::Peer& peer) const {
 }
 
 void RunQueue::tell(Waiting& waiting, std::string why) {
-  if (!waiting.request.tells || why == waiting.told) return;
+  if (!waiting.request.tells || waiting.ends || why == waiting.told) return;
   parts_.send(waiting.connection, Json::object({{"ok", true}, {"waiting", why}}));
   waiting.told = std::move(why);
 }
@@ -175,7 +198,8 @@ bool RunQueue::try_run(Waiting& waiting, bool last) {
   const auto placement = pool::place(places, allocations, place_request(waiting.request));
   // One of the same name may have come while this one stood in line.
   const std::string& name = waiting.request.name;
-  if (placement && !name.empty() && parts_.tenants.find(name)) {
+  if (Tenant* namesake = placement && !name.empty() ? parts_.tenants.find(name) : nullptr) {
+    if (!last && waiting.ends && parts_.tenants.is_ending(*namesake)) return false;
     refuse(waiting.connection, taken(name));
     return true;
   }

@@ -1,6 +1,7 @@
 #pragma once
 // Requests for slices: each is placed at once, refused with the reasons, or waits here in the order they came until
-// something is given back. Owns those that wait and their timers; what is placed is the tenant table's. Refuses a name
+// something is given back. What a slice has whose processes have all ended is not refused as taken: it is about to be
+// given back. Owns those that wait and their timers; what is placed is the tenant table's. Refuses a name
 // that is taken, a second request of a stranger's connection that has not started its first, and more slices of one
 // stranger than the state directory is to be filled with. One thread.
 #include <functional>
@@ -58,8 +59,11 @@ class RunQueue {
     std::uint64_t deadline_ns;
     system::Loop::TimerId timer = 0;
     bool rereads = false;  // the account is read anew before it is refused
+    bool ends = false;     // a slice is about to be over: what it had may serve
     std::string told;      // what it waits for, as it was told last
   };
+  bool may_be_last(const Waiting& waiting) const;
+  void retry_later();
   void tell(Waiting& waiting, std::string why);
   bool try_run(Waiting& waiting, bool last);  // true: answered
   bool has_all(const system::Peer& peer) const;
@@ -70,6 +74,7 @@ class RunQueue {
 
   Parts parts_;
   std::list<Waiting> waiting_;
+  system::Loop::TimerId retry_timer_ = 0;
 };
 
 }  // namespace tensor_fusion::node::hypervisor

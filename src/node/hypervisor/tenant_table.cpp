@@ -1,5 +1,6 @@
 #include "node/hypervisor/tenant_table.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
@@ -260,6 +261,26 @@ void TenantTable::end_if_over(Tenant& tenant) {
   if (!tenant.may_be_over()) return;
   // Children that left the first process behind keep the slice as long as they live in its view.
   tenant.record.mount_namespace != 0 ? ends_.ask(tenant) : end(tenant);
+}
+
+// Also where the loop has not been told yet: who has seen a program end may ask for what it had at once.
+bool TenantTable::is_ending(Tenant& tenant) {
+  const auto has_ended = [](const system::Fd& process) {
+    pollfd end{process.get(), POLLIN, 0};
+    return process && ::poll(&end, 1, 0) == 1;
+  };
+  if (!tenant.record.started() || (!tenant.root_dead && !has_ended(tenant.root))) return false;
+  for (const LiveProcess& process : tenant.processes)
+    if (!process.dead && process.host_pid != 0 && !has_ended(process.pidfd)) return false;
+  if (EndWatch::lives(tenant.member)) return false;
+  if (tenant.may_be_over() && tenant.record.mount_namespace != 0) ends_.ask(tenant);
+  return true;
+}
+
+bool TenantTable::is_any_ending() {
+  bool any = false;
+  for (Tenant* tenant : all()) any = is_ending(*tenant) || any;
+  return any;
 }
 
 void TenantTable::end(Tenant& tenant) { remove(tenant, "its last process has ended" + how_it_ended(tenant)); }

@@ -46,6 +46,10 @@ class TenantTable {
   KillAnswer signal(const Tenant& tenant, int number, std::optional<uid_t> user) {
     return kills_.signal(tenant, number, user);
   }
+  void look_for_end(Tenant& tenant) { end_if_over(tenant); }  // it may be gone afterwards
+  // Whether all that are known of it have ended, and it is only not yet taken away; then that is looked at now.
+  bool is_ending(Tenant& tenant);
+  bool is_any_ending();
   void lease_lost(ConnectionId connection);
   // What another hypervisor gave to a run at the moment of its own end.
   void remove_unheard_of(const std::string& token, uid_t user);
