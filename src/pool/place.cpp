@@ -109,12 +109,14 @@ std::expected<Candidate, std::string> try_device(const PlaceDevice& device, cons
   if (!device.unusable.empty()) return std::unexpected(device.unusable);
   auto terms = terms_on(device, request, room.memory_left);
   if (!terms) return std::unexpected(terms.error());
+  std::vector<std::string> missing;
   if (terms->memory_bytes > room.memory_left)
-    return std::unexpected(bytes(terms->memory_bytes) + " of memory asked, " + bytes(room.memory_left) + " of " +
-                           bytes(device.memory_bytes) + " free" + held_by(room, memory_held, room.outside_bytes));
+    missing.push_back(bytes(terms->memory_bytes) + " of memory asked, " + bytes(room.memory_left) + " of " +
+                      bytes(device.memory_bytes) + " free" + held_by(room, memory_held, room.outside_bytes));
   if (terms->request_share > room.share_left)
-    return std::unexpected(percent(terms->request_share) + " of compute asked, " + percent(room.share_left) + " free" +
-                           held_by(room, share_held, 0));
+    missing.push_back(percent(terms->request_share) + " of compute asked, " + percent(room.share_left) + " free" +
+                      held_by(room, share_held, 0));
+  if (!missing.empty()) return std::unexpected(base::join(missing, "; and "));
   if (terms->memory_bytes < kLeastMemoryBytes && !request.memory && terms->request_share > 0)
     return std::unexpected("memory goes with the compute that is certain, and " + percent(terms->request_share) +
                            " of it is " + bytes(terms->memory_bytes) +

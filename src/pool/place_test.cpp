@@ -70,6 +70,17 @@ TEST(Place, gives_a_compute_request_alone_the_whole_card_as_limit) {
   EXPECT_FALSE(place(devices, {}, r)) << "a request above the limit";
 }
 
+TEST(Place, names_all_that_is_missing_on_a_card) {
+  const std::vector devices = {device(0)};
+  const auto refused =
+      place(devices, std::vector{allocation(0, 70 * kGi, 7000)}, request(Bytes{20 * kGi}, Percent{4000}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(
+      refused.error().reasons.at(0),
+      "GPU 0 (H100): 20Gi of memory asked, 10Gi of 80Gi free; held by other (70Gi); and 40% of compute asked, 30% "
+      "free; held by other (70%)");
+}
+
 TEST(Place, keeps_requests_within_a_card_and_lets_limits_exceed_it) {
   const std::vector devices = {device(0)};
   std::vector<PlaceAllocation> taken = {allocation(0, kGi, 7000)};

@@ -180,7 +180,7 @@ void draw(const std::optional<base::Result<view::Overview>>& taken, Screen& scre
     const std::string_view line = lines[i + 1];
     attr_t attributes = i == screen.chosen ? A_REVERSE : A_NORMAL;
     if (line.find("tampered") != line.npos || line.find("unlimited") != line.npos ||
-        line.find("over limit") != line.npos)
+        line.find("over limit") != line.npos || line.find("bypass") != line.npos)
       attributes |= COLOR_PAIR(kBadPair);
     draw_line(row++, line, attributes);
   }

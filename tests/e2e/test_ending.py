@@ -19,6 +19,7 @@ ALL = ("--name", "night", "--vram", "1Gi", "--compute", "100%")
 
 def left_behind(machine):
     """A slice of which a process lives that uses no GPU and is not its first; returns its pid."""
+    until("the last one is away", lambda: not slices(machine))
     process = machine.start(*machine.program("run", *ALL, "--", "sh", "-c", "setsid sleep 60 >/dev/null & echo $!"))
     pid = process.said()
     until("only that one is left", lambda: [s["state"] for s in slices(machine)] == ["detached"])
@@ -38,6 +39,7 @@ def test_what_kill_has_ended_is_free_when_it_answers(machine, what, number):
         assert machine.cli("ps", "--names")[0] == ""
         machine.cli("kill", "night", code=12)
         machine.cli("run", *ALL, "--", "true")
+        until("that is away, too", lambda: not slices(machine))  # a slice that is ending is shown as one that is left
 
 
 def test_a_name_and_a_share_are_free_as_soon_as_all_of_a_slice_have_ended(machine):

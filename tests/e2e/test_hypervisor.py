@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from conftest import GIB, MIB, PATIENCE_S, until
+from slices import sleeper
 
 
 def slices(machine):
@@ -205,3 +206,21 @@ def test_a_program_of_root_cannot_undo_its_slice(machine):
     assert tenant.said() == {}
     until("the hypervisor sees it", lambda: [e for e in machine.shown("events")["events"] if e["kind"] == "tampered"])
     assert tenant.end() == 0
+
+
+@pytest.mark.parametrize("end, said", [("--stop", "(`hypervisor --stop`)"), ("SIGTERM", "ends by SIGTERM")])
+def test_events_tell_that_a_hypervisor_was_stopped(machine, end, said):
+    hypervisor = machine.hypervisor()
+    machine.cli("hypervisor", "--stop") if end == "--stop" else os.kill(hypervisor.pid, signal.SIGTERM)
+    assert hypervisor.child.wait(PATIENCE_S) == 0
+    event = machine.shown("events")["events"][-1]
+    assert event["kind"] == "hypervisor" and said in event["message"] and "keep their last limits" in event["message"], event
+
+
+def test_limits_that_a_slice_cannot_have_are_refused_in_words_about_it(machine):
+    machine.hypervisor()
+    sleeper(machine, "--vram", "1Gi", "--compute", "50%", "--gpu", "0", "--name", "night")
+    sleeper(machine, "--vram", "70Gi", "--compute", "40%", "--gpu", "0", "--name", "day")
+    for limits, why in (["--vram", "20Gi"], "20Gi of memory asked, 9.65Gi"), (["--compute-request", "80%", "--compute", "90%"], "80% of compute asked, 60% free"):
+        error = machine.cli("limit", "night", *limits, code=10)[1]
+        assert error.startswith("tensor-fusion: its cards cannot give `night` that, and its limits stay as they were\n") and why in error, error

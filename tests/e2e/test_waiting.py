@@ -58,3 +58,19 @@ def test_who_waits_is_told_for_what_and_again_when_that_changes(machine):
     assert waiting.said() == "started"
     said = (machine.folder / "log").read_text()
     assert said.count("first (80%)") == 1 and said.count("waiting in line: ") == 2, said
+
+
+def test_who_waits_is_not_told_what_has_changed_for_a_moment_only_and_reads_all_that_is_missing(machine):
+    machine.hypervisor()
+    first = sleeper(machine, "--compute", "80%", "--vram", "70Gi", "--gpu", "0", "--name", "first")
+    waiting = machine.start(*machine.program("run", "--wait", "--compute", "50%", "--vram", "20Gi", "--gpu", "0", "--", "sh", "-c", "echo '\"started\"'"))
+    machine.until_logged("20Gi of memory asked, 9.65Gi of 79.6Gi free; held by first (70Gi); and 50% of compute asked, 20% free; held by first (80%)\n")
+    for _ in range(3):
+        machine.cli("run", "--compute", "10%", "--vram", "1Gi", "--gpu", "0", "--name", "short", "--", "true")
+    lasting = sleeper(machine, "--compute", "5%", "--vram", "1Gi", "--gpu", "0", "--name", "lasting")
+    machine.until_logged("lasting (5%)")
+    said = (machine.folder / "log").read_text()
+    assert said.count("waiting in line: ") == 2 and "short (" not in said, said
+    lasting.kill()
+    first.kill()
+    assert waiting.said() == "started"

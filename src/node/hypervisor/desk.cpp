@@ -271,7 +271,11 @@ void Desk::limit(ConnectionId connection, const system::Peer& peer, const Json& 
   std::vector<pool::PlaceDevice> places = parts_.devices.places();
   for (pool::PlaceDevice& device : places) device.unusable.clear();  // it is there already
   const auto placement = pool::place(places, allocations, place);
-  if (!placement) return refuse(connection, error_for(placement.error()), placement.error().reasons);
+  if (!placement) {
+    base::Error error = error_for(placement.error());
+    error.message = "its cards cannot give `" + tenant->record.name + "` that, and its limits stay as they were";
+    return refuse(connection, error, placement.error().reasons);
+  }
   const std::string before = limits_text(changed);
   for (const pool::PlacedDevice& placed : placement->devices) {
     for (std::size_t row = 0; row < changed.devices.size(); ++row) {
@@ -375,6 +379,11 @@ void Desk::version(ConnectionId connection, const system::Peer&, const Json&) {
 void Desk::stop(ConnectionId connection, const system::Peer& peer, const Json&) {
   if (is_stranger(peer))
     return refuse(connection, {ErrorCode::kPermission, "only root or the hypervisor's own user may stop it"});
+  parts_.events.add({.kind = "hypervisor",
+                     .tenant = "",
+                     .device = "",
+                     .message = "ends, as process " + std::to_string(peer.pid) +
+                                " has asked (`hypervisor --stop`); slices keep their last limits"});
   server_->send(connection, ok());
   parts_.stop();
 }

@@ -17,7 +17,8 @@ namespace tensor_fusion::node::hypervisor {
 struct Event {
   std::uint64_t sequence = 0;
   std::uint64_t time_ms = 0;
-  std::string kind;  // started, ended, limits, tampered, unlimited, provider, device, recovered, refused, hypervisor
+  std::string kind;  // started, ended, limits, tampered, bypass suspected, over limit, unlimited, provider, device,
+                     // recovered, hypervisor
   std::string tenant;
   std::string device;
   std::string message;

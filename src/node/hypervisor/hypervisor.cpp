@@ -246,6 +246,15 @@ struct Hypervisor::State {
     over_limit = std::move(above);
   }
 
+  void end_by(int signal_number) {
+    events.add({.kind = "hypervisor",
+                .tenant = "",
+                .device = "",
+                .message = "ends by SIG" + std::string(signal_number == SIGTERM ? "TERM" : "INT") +
+                           "; slices keep their last limits"});
+    loop->stop();
+  }
+
   void leave_when_idle() {
     const bool busy = !tenants.empty() || (server && server->connections() > 0);
     if (!idleness.is_over(busy, server ? server->next() : 0, system::monotonic_ns())) return;
@@ -286,7 +295,7 @@ struct Hypervisor::State {
     desk.set_server(server.get());
     if (options.handle_signals)
       for (const int number : {SIGTERM, SIGINT})
-        if (auto ok = loop->on_signal(number, [this] { loop->stop(); }); !ok) return ok;
+        if (auto ok = loop->on_signal(number, [this, number] { end_by(number); }); !ok) return ok;
     ::signal(SIGPIPE, SIG_IGN);
     repeat(kScanNs, kIdleScanNs, [this] {
       tenants.scan_all();

@@ -237,7 +237,7 @@ void Meter::apply(Tenant& tenant, const BeforeReading& before) {
     closely_ = closely_ || account.look_closely;
     const bool suspected = account.bypass_suspected;
     if (suspected && !usage.bypass_reported)
-      events_.add({.kind = "tampered",
+      events_.add({.kind = "bypass suspected",
                    .tenant = tenant.record.name,
                    .device = device->uuid,
                    .message = "its account of the GPU's time does not agree with the driver's; the driver's counts",

@@ -21,6 +21,8 @@ using base::ErrorCode;
 using base::Json;
 
 constexpr std::uint64_t kRereadNs = 2'000'000'000;  // a driver that does not answer refuses for nobody
+constexpr std::uint64_t kLastsNs = 1'000'000'000;
+constexpr std::uint64_t kLongestRestNs = 60'000'000'000;
 constexpr std::uint64_t kLookForEndNs = 50'000'000;
 constexpr std::uint64_t kMostWaitMs = 7ull * 24 * 3'600'000;
 constexpr std::array<std::string_view, 4> kQos = {"low", "medium", "high", "critical"};
@@ -76,14 +78,14 @@ bool has_looked(const DeviceTable& devices, const device::ProviderProcess& provi
 }
 
 RunQueue::~RunQueue() {
-  for (const Waiting& waiting : waiting_) parts_.loop.cancel(waiting.timer);
+  for (const Waiting& waiting : waiting_) forget(waiting);
   parts_.loop.cancel(retry_timer_);
 }
 
 void RunQueue::closed(ConnectionId connection) {
   waiting_.remove_if([&](const Waiting& waiting) {
     if (waiting.connection != connection) return false;
-    parts_.loop.cancel(waiting.timer);
+    forget(waiting);
     return true;
   });
 }
@@ -109,7 +111,7 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
                 })))
     return refuse(connection, {ErrorCode::kUsage, "this connection has asked for a slice that has not started yet"});
   request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
-  Waiting waiting{connection, peer, *std::move(request), 0, 0, false, false, {}};
+  Waiting waiting{connection, peer, *std::move(request), 0, 0, false, false, {}, 0, 0, 0, false};
   const bool known = parts_.devices.known();
   const bool at_once = waiting.request.wait_ms == 0 && known;
   waiting.rereads = at_once && is_crowded();
@@ -143,8 +145,8 @@ void RunQueue::retry_later() {
 void RunQueue::answer(ConnectionId connection) {
   const auto found = std::ranges::find(waiting_, connection, &Waiting::connection);
   if (found == waiting_.end()) return;
-  parts_.loop.cancel(found->timer);
   try_run(*found, true);
+  forget(*found);
   waiting_.erase(found);
 }
 
@@ -157,7 +159,7 @@ void RunQueue::retry() {
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     const bool ended = at->ends && !(at->ends = parts_.tenants.is_any_ending());
     if (try_run(*at, may_be_last(*at))) {
-      parts_.loop.cancel(at->timer);
+      forget(*at);
       at = waiting_.erase(at);
       continue;
     }
@@ -177,10 +179,41 @@ bool RunQueue::has_all(const system::Peer& peer) const {
   return static_cast<std::size_t>(of_user) >= parts_.slices_per_user;
 }
 
+void RunQueue::forget(const Waiting& waiting) {
+  parts_.loop.cancel(waiting.timer);
+  parts_.loop.cancel(waiting.tell_timer);
+}
+
+// The first at once. What has changed after that is told when it has lasted, and ever more rarely: short slices of
+// others come and go.
 void RunQueue::tell(Waiting& waiting, std::string why) {
-  if (!waiting.request.tells || waiting.ends || why == waiting.told) return;
+  if (!waiting.request.tells || waiting.ends) return;
+  if (why == waiting.told) {
+    parts_.loop.cancel(std::exchange(waiting.tell_timer, 0));
+    return;
+  }
+  if (!waiting.told.empty() && !waiting.may_tell) return tell_later(waiting);
   parts_.send(waiting.connection, Json::object({{"ok", true}, {"waiting", why}}));
   waiting.told = std::move(why);
+  waiting.rest_ns = std::min(std::max(2 * waiting.rest_ns, kLastsNs), kLongestRestNs);
+  waiting.may_tell_ns = system::monotonic_ns() + waiting.rest_ns;
+}
+
+void RunQueue::tell_later(Waiting& waiting) {
+  if (waiting.tell_timer != 0) return;
+  const std::uint64_t now = system::monotonic_ns();
+  const std::uint64_t at = std::max(now + kLastsNs, waiting.may_tell_ns);
+  waiting.tell_timer = parts_.loop.after(at - now, [this, connection = waiting.connection] {
+    const auto found = std::ranges::find(waiting_, connection, &Waiting::connection);
+    if (found == waiting_.end()) return;
+    found->tell_timer = 0;
+    found->may_tell = true;
+    const bool answered = try_run(*found, false);
+    found->may_tell = false;
+    if (!answered) return;
+    forget(*found);
+    waiting_.erase(found);
+  });
 }
 
 bool RunQueue::try_run(Waiting& waiting, bool last) {
@@ -314,6 +347,7 @@ void RunQueue::give(const Waiting& waiting, const pool::Placement& placement) {
                      .device = uuids.front(),
                      .message = "placed on " + base::join(uuids, ", ")});
   parts_.send(waiting.connection, to_json(reply));
+  if (!waiting_.empty()) retry_later();  // who stands in line waits for more now
 }
 
 }  // namespace tensor_fusion::node::hypervisor

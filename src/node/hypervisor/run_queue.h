@@ -58,13 +58,19 @@ class RunQueue {
     RunRequest request;
     std::uint64_t deadline_ns;
     system::Loop::TimerId timer = 0;
-    bool rereads = false;  // the account is read anew before it is refused
-    bool ends = false;     // a slice is about to be over: what it had may serve
-    std::string told;      // what it waits for, as it was told last
+    bool rereads = false;       // the account is read anew before it is refused
+    bool ends = false;          // a slice is about to be over: what it had may serve
+    std::string told;           // what it waits for, as it was told last
+    std::uint64_t rest_ns = 0;  // before it is told what has changed
+    std::uint64_t may_tell_ns = 0;
+    system::Loop::TimerId tell_timer = 0;  // runs while what it waits for is another, which may not last
+    bool may_tell = false;                 // it has lasted
   };
   bool may_be_last(const Waiting& waiting) const;
   void retry_later();
   void tell(Waiting& waiting, std::string why);
+  void tell_later(Waiting& waiting);
+  void forget(const Waiting& waiting);
   bool try_run(Waiting& waiting, bool last);  // true: answered
   bool has_all(const system::Peer& peer) const;
   void give(const Waiting& waiting, const pool::Placement& placement);
