@@ -32,8 +32,9 @@ constexpr std::array kRunOptions{
         "who is let onto the card at once, within the compute that is certain, when it wakes up: `high` and `critical`",
         Offer::kWords, "low medium high critical"},
     Option{"name", '\0', kValue, "NAME", "name of the slice, unique on this machine; made up when left out"},
-    Option{"wait", 'w', kFlag, "",
-           "wait in line until the slice fits, instead of failing; says what for, and again when that changes"},
+    Option{
+        "wait", 'w', kFlag, "",
+        "wait in line until the slice fits, instead of failing; says what for, and again when that changes for longer"},
     Option{"env", 'e', kRepeated, "NAME=VALUE", "set a variable for the program; `NAME` alone removes it"},
     Option{"detach", 'd', kFlag, "",
            "start the program in the background, keep its output for `tensor-fusion logs`, and print its name"},
@@ -156,8 +157,8 @@ constexpr std::array kCommands{
     Command{
         "kill", "NAME… [OPTION…]", "send a signal to all processes of a slice",
         "After a signal that is to end them (`TERM`, `KILL`, `INT`, `QUIT`) it waits up to two seconds until they have "
-        "ended. When some still run it names them and ends with 1: they may be busy with their end, or not end by "
-        "themselves.",
+        "ended, and until the slice's name, memory and compute are free again. When some still run it names them and "
+        "ends with 1: they may be busy with their end, or not end by themselves.",
         kKillOptions, kNoExamples, 1, ~0u, false, Offer::kSlices},
     Command{"logs", "NAME [OPTION…]", "show the output of a slice started with `run --detach`", "", kLogsOptions,
             kNoExamples, 1, 1, false, Offer::kSlices},
@@ -172,7 +173,10 @@ constexpr std::array kCommands{
         "Without NAME it measures `card`: shares, memory limits and what calls cost, of programs on the first card of "
         "this machine, directly and by `tensor-fusion run`; it takes a minute, in which nothing else should use the "
         "card. The others measure one part closer, on simulated cards that they bring: `limiter`, `share`, `memory`, "
-        "`start` and `hypervisor`. Each says what it found and ends with 1 where it missed what was promised.",
+        "`start` and `hypervisor`. Each says what it found and ends with 1 where it missed what was promised. In "
+        "`card` a "
+        "line is what was measured and its unit, the figure, and what was promised; of calls there are three figures: "
+        "without a slice, in one without limits, and in one of 50 % compute.",
         kBenchOptions, kNoExamples, 0, ~0u, false, Offer::kWords, "card limiter share memory start hypervisor"},
     Command{"hypervisor", "[OPTION…]", "run the daemon that owns the limits of this machine",
             "`run` starts one when it is needed; a systemd unit can own it instead. Where there is no GPU yet, or no "
@@ -190,7 +194,7 @@ constexpr std::array kExitCodes{
     ExitCodeRow{kExitOk, "done", false},
     ExitCodeRow{kExitProblem,
                 "something failed that should not; for `doctor` and `bench`: something was found wanting; "
-                "for `kill`: some processes still run",
+                "for `kill`: the slice is not over",
                 true},
     ExitCodeRow{kExitUsage, "the command line, or a value in it, means nothing; nothing was done", false},
     ExitCodeRow{10, "the slice would fit this machine, but not now (`run --wait` waits)", true},

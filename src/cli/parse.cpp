@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/text.h"
 #include "cli/other_words.h"
+#include "cli/request.h"
 #include "view/table.h"
 
 namespace tensor_fusion::cli {
@@ -129,6 +131,11 @@ class Parser {
                               suggestion(typed, known)));
     }
     std::string meant = suggestion(typed, known);
+    if (result_.command->name == "kill" && !typed.starts_with("--")) {
+      const auto number = signal_of(std::string(typed.substr(1)));
+      const char* name = number ? ::sigabbrev_np(*number) : nullptr;
+      if (name != nullptr) return fail(fmt::format("`kill` takes the signal by an option: write `-s {}`", name));
+    }
     if (typed.starts_with("--")) {
       const auto ours = fmt::format("--{}", meant_by_option(typed.substr(2)));
       if (std::ranges::find(spelled, ours) != spelled.end()) meant = fmt::format(" (did you mean `{}`?)", ours);

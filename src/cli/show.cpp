@@ -107,8 +107,20 @@ std::string_view tail_of(std::string_view text, std::size_t lines) {
 base::Result<std::string> find_log(const Context& context, const std::string& name) {
   auto client = context.connect();
   if (!client && client.error().code != ErrorCode::kUnavailable) return std::unexpected(client.error());
+  const auto has_ended = [&](const base::Json& reply) {
+    const auto events = view::events_from(reply);
+    return std::ranges::find(events, name, &view::Event::slice) != events.end();
+  };
+  const auto nothing_kept = [&] {
+    return base::fail(
+        ErrorCode::kNotFound,
+        fmt::format("the slice `{}` has ended, and no output of it is kept: only `run --detach` keeps it, "
+                    "else a program prints where it was started",
+                    name));
+  };
   if (!client) {
     if (const auto kept = hypervisor::kept_log(context.state(), name, ::geteuid())) return *kept;
+    if (has_ended(hypervisor::kept_events(context.state()))) return nothing_kept();
     return base::fail(
         ErrorCode::kNotFound,
         fmt::format("there is no output of a slice `{}`: no hypervisor runs here ({})", name, context.state()));
@@ -116,6 +128,7 @@ base::Result<std::string> find_log(const Context& context, const std::string& na
   auto reply = client->logs(name);
   if (reply) return (*reply)["path"].as_string();
   if (reply.error().code != ErrorCode::kNotFound) return std::unexpected(reply.error());
+  if (const auto events = client->events(); events && has_ended(*events)) return nothing_kept();
   return std::unexpected(unknown_slice(name, read_slices(context).value_or(view::SliceList{})));
 }
 
@@ -286,7 +299,9 @@ int show_logs(const Context& context) {
   if (!file) {
     if (errno == ENOENT)
       return context.fail(static_cast<int>(ErrorCode::kNotFound),
-                          fmt::format("no output was kept for `{}`; `run --detach` keeps it", name));
+                          fmt::format("no output of `{}` is kept: only `run --detach` keeps it, else a program prints "
+                                      "where it was started",
+                                      name));
     return context.fail(system::error_of("read", path, errno));
   }
   const auto text = hypervisor::read_kept(file.get());

@@ -95,6 +95,8 @@ def test_run_refuses(shared, arguments, mentioned, code):
     (["kill", "night", "--signal", "TREM"], "did you mean `TERM`?"),
     (["kill", "night", "--signal", "FROB"], "TERM, KILL, INT"),
     (["kill", "night", "--signal", "99"], "from 1 to 64"),
+    (["kill", "-9", "night"], "write `-s KILL`"),
+    (["kill", "night", "-HUP"], "write `-s HUP`"),
     (["logs", "night", "--tail", "0"], "from 1 to"),
     (["events", "--tail", "-5"], "from 1 to"),
     (["top", "--interval", "0"], "from 0.2 to 60"),

@@ -20,6 +20,16 @@ def test_logs_keep_what_a_detached_program_prints(machine):
     assert machine.cli("logs", "night")[0] == "one\ntwo\n", "and the output outlives it"
 
 
+def test_logs_say_why_nothing_is_kept_of_a_program_that_was_not_detached(machine):
+    hypervisor = machine.hypervisor()
+    machine.cli("run", "--name", "night", "--", "echo", "here")
+    said = "the slice `night` has ended, and no output of it is kept: only `run --detach` keeps it"
+    assert said in machine.cli("logs", "night", code=12)[1]
+    hypervisor.kill()
+    assert said in machine.cli("logs", "night", code=12)[1]
+    assert "`day`" in machine.cli("logs", "day", code=12)[1]
+
+
 @pytest.mark.parametrize("program,said", [("exit 3", "exit code was 3"), ("exit 0", "exit code was 0"), ("kill -9 $$", "ended by SIGKILL")])
 def test_events_say_how_a_detached_program_ended(machine, program, said):
     machine.hypervisor()

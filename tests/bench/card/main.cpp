@@ -66,7 +66,7 @@ bool measure_shares(Scene& scene, unsigned seconds, Results& results) {
       results.absent("a mix of limits");
       continue;
     }
-    std::printf("  limits");
+    std::printf("  together, limit: got, percent of alone ");
     for (std::size_t part = 0; part < mixes[i].size(); ++part) {
       for (const double rate : (*got[i])[part]) results.errors.push_back(std::abs(100 * rate / alone - mixes[i][part]));
       std::printf("   %d: %.2f", mixes[i][part], 100 * mean((*got[i])[part]) / alone);
@@ -76,6 +76,7 @@ bool measure_shares(Scene& scene, unsigned seconds, Results& results) {
   if (!whole || !lent) return results.absent("a program alone in a slice");
   results.throughput = 100 * *whole / alone;
   results.lent = 100 * *lent / alone;
+  std::printf("  %-44s %10s   %s\n", "measured, unit", "got", "promised");
   results.hold("caps, mean error, points", mean(results.errors), "at most 1.5", mean(results.errors) <= 1.5);
   results.hold("caps, p95, points", p95(results.errors), "at most 3", p95(results.errors) <= 3);
   results.hold("of the card lent to a request of 30, percent", results.lent, "at least 97", results.lent >= 97);
@@ -105,8 +106,8 @@ void measure_calls(Scene& scene, Results& results) {
   }
   results.plain = *plain;
   results.slice = *half;
-  std::printf("  %-44s %10s %10s %10s\n", "a thread's time; no bar: see `bench limiter`", "directly", "slice",
-              "limit 50");
+  std::printf("  %-44s %10s %10s %10s\n", "one call, unit (promised: `bench limiter`)", "no slice", "no limits",
+              "50 %");
   const auto row = [&](const char* what, double Calls::* figure) {
     std::printf("  %-44s %10.1f %10.1f %10.1f\n", what, (*plain).*figure, (*slice).*figure, (*half).*figure);
   };
