@@ -247,6 +247,10 @@ ShareAccount Arbiter::account(ShareKey key) const {
   const Tenant* tenant = find(key);
   if (tenant == nullptr) return result;
   result.service_ns = tenant->service();
+  result.placed_ns = tenant->placed();
+  const bool under_way = std::ranges::any_of(
+      tenants_, [](const Tenant& each) { return each.claim.open_since_ns != kNever || !each.stretches.empty(); });
+  if (under_way && swept_ != 0) result.placed_until_ns = swept_;
   result.estimated_ns = tenant->launched * tenant->scale;
   result.gap_ns = tenant->gaps;
   result.virtual_time = tenant->virtual_time(rules_);

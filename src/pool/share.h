@@ -98,9 +98,11 @@ struct ShareGrant {
 };
 
 struct ShareAccount {
-  double service_ns = 0;    // device time charged so far
-  double estimated_ns = 0;  // what it launched, by its estimates and the scale alone
-  double gap_ns = 0;        // time the device was kept for it while others waited
+  double service_ns = 0;  // device time charged so far
+  double placed_ns = 0;   // of it, what the device's timeline has told: all but what is charged in advance
+  std::uint64_t placed_until_ns = kNever;  // ... up to when on that line; kNever: until now, for nothing is under way
+  double estimated_ns = 0;                 // what it launched, by its estimates and the scale alone
+  double gap_ns = 0;                       // time the device was kept for it while others waited
   double virtual_time = 0;
   double cap_credit_ns = 0;
   double scale = 1;
@@ -183,6 +185,9 @@ class Arbiter {
     // Of one that was caught the device's time counts, where it is more than it says.
     double own() const { return witness.suspects() ? std::max(claimed(), witness.kept_until_ns()) : claimed(); }
     double service() const { return own() + extra; }
+    double placed() const {
+      return (witness.suspects() ? std::max(measured, witness.kept_until_ns()) : measured) + extra;
+    }
     double weight(const ShareRules& rules) const;
     double virtual_time(const ShareRules& rules) const;
   };

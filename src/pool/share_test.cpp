@@ -222,6 +222,26 @@ TEST(Share, takes_a_changed_limit_at_once) {
   EXPECT_NEAR(machine.tenants[0].windows[6] / 1e7, 60, 3);
 }
 
+TEST(Share, tells_what_is_charged_in_advance_from_what_the_device_has_told) {
+  constexpr std::uint64_t kMs = 1'000'000;
+  Arbiter arbiter;
+  arbiter.add(1, {0.5, 0.5}, 0);
+  arbiter.add(2, {0.5, 0.5}, 0);
+  arbiter.observe(1, {.launched_ns = 300 * kMs, .progress_ns = 400 * kMs, .open_since_ns = 100 * kMs, .streams = 1}, {},
+                  100 * kMs);
+  arbiter.decide(100 * kMs);
+  arbiter.decide(350 * kMs);
+  EXPECT_EQ(arbiter.account(1).service_ns, 300e6);
+  EXPECT_EQ(arbiter.account(1).placed_ns, 0);
+  EXPECT_EQ(arbiter.account(1).placed_until_ns, 100 * kMs);
+  EXPECT_EQ(arbiter.account(2).placed_until_ns, 100 * kMs) << "it is one device";
+  const ShareStretch told[] = {{100 * kMs, 400 * kMs, 300 * kMs}};
+  arbiter.observe(1, {.launched_ns = 300 * kMs, .progress_ns = 400 * kMs}, told, 420 * kMs);
+  arbiter.decide(420 * kMs);
+  EXPECT_EQ(arbiter.account(1).placed_ns, 300e6);
+  EXPECT_EQ(arbiter.account(1).placed_until_ns, kNever) << "nothing is under way";
+}
+
 TEST(Share, forgets_a_dead_tenant_that_held_the_device) {
   Machine machine;
   machine.add_tenant(weight(.5), training());

@@ -206,6 +206,7 @@ void Desk::started(ConnectionId connection, const system::Peer& peer, const Json
 }
 
 void Desk::list(ConnectionId connection, const system::Peer&, const Json&) {
+  parts_.meter.look_at_shares(system::monotonic_ns());
   parts_.meter.read_now([this, connection] {
     server_->send(connection,
                   ok().set("tenants", tenants_json(parts_.tenants, parts_.meter, parts_.devices, parts_.share))
@@ -226,6 +227,7 @@ void Desk::top(ConnectionId connection, const system::Peer&, const Json& request
   if (streams_.contains(connection)) return refuse(connection, streams_already());
   const auto tick = [this, connection] {
     if (server_->is_behind(connection)) return;  // who does not read what there is wants no more of it
+    parts_.meter.look_at_shares(system::monotonic_ns());
     parts_.meter.read_now([this, connection] {
       parts_.meter.read_metrics([this, connection] {
         server_->send(connection,

@@ -20,7 +20,8 @@ constexpr std::uint64_t kBetweenSettlesNs = 2'000'000;
 constexpr std::uint64_t kTenantSettleNs = 20'000'000;  // of one tenant, after the first
 constexpr std::uint64_t kSettlesAheadNs = 16 * kTenantSettleNs;
 constexpr std::uint64_t kUseWindowNs = 1'000'000'000;  // the driver's word on use stands for at most so much time
-constexpr std::uint64_t kCloselyNs = 200'000'000;      // its samples are a sixth of a second
+constexpr std::uint64_t kBetweenSharesNs = 250'000'000;
+constexpr std::uint64_t kCloselyNs = 200'000'000;  // its samples are a sixth of a second
 
 pid_t pid_of(const ProcessInformation& process) {
   pid_t pid = 0;
@@ -123,6 +124,11 @@ void Meter::settle(Tenant& tenant) {
     settle_at_ns_ = 0;
     for (Tenant* each : tenants_.all()) settle(*each);
   });
+}
+
+// Of the last second and not of the one before the last reading, however often somebody looks.
+void Meter::look_at_shares(std::uint64_t now_ns) {
+  if (now_ns >= shares_at_ns_ + kBetweenSharesNs) measure_shares(now_ns);
 }
 
 void Meter::read_periodically(std::uint64_t now_ns) {
@@ -255,13 +261,16 @@ std::uint64_t Meter::unmeasured_launches(const Tenant& tenant, std::uint32_t row
 }
 
 void Meter::measure_shares(std::uint64_t now_ns) {
+  shares_at_ns_ = now_ns;
   std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> unmeasured;
   for (Tenant* tenant : tenants_.all()) {
     for (std::size_t row = 0; row < tenant->record.devices.size(); ++row) {
       const Device* device = devices_.find(tenant->record.devices[row].uuid);
       if (!device) continue;
       TenantUsage& usage = tenant->usage[row];
-      usage.lately.add(now_ns, share_.usage(tenant->share_id, device->ordinal).service_ns);
+      // Not what is charged in advance: a launch of a third of a second would be all of that when it is let in.
+      const ShareUsage account = share_.usage(tenant->share_id, device->ordinal);
+      usage.lately.add(std::min(now_ns, account.placed_until_ns), account.placed_ns);
       usage.used_share = usage.lately.share() * 10000;
       // One that has the card to itself without a limit is not gated, and counts nothing.
       if ((tenant->pages.grant().devices[row].flags.load(std::memory_order_relaxed) & contract::kComputeUnlimited) != 0)

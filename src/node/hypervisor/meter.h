@@ -31,6 +31,7 @@ class Meter {
   void read_now(std::function<void()> done = {});  // done is called after the next whole reading, or its failure
   void settle(Tenant& tenant);                     // reads if one of its processes asks for it
   void read_periodically(std::uint64_t now_ns);    // also measures shares of time
+  void look_at_shares(std::uint64_t now_ns);       // so does this, for who is about to show them
   void read_metrics(std::function<void()> done);   // of the devices: utilisation, temperature, power
   const std::vector<UnlimitedProcess>& unlimited() const { return unlimited_.list(); }
   std::uint64_t readings() const { return readings_; }
@@ -58,8 +59,9 @@ class Meter {
   bool reading_ = false;
   bool again_ = false;
   bool periodic_ = false;
-  bool closely_ = false;          // somebody's use is to be looked at again soon
-  bool looks_at_use_ = false;     // ... and will be
+  bool closely_ = false;       // somebody's use is to be looked at again soon
+  bool looks_at_use_ = false;  // ... and will be
+  std::uint64_t shares_at_ns_ = 0;
   std::uint64_t used_at_ns_ = 0;  // when use was read last
   std::minstd_rand random_;
   std::uint64_t settle_at_ns_ = 0;  // the next look at who asks; 0: none is due

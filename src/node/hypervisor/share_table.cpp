@@ -204,6 +204,8 @@ ShareUsage ShareTable::usage(ShareTenantId id, std::uint32_t device) const {
     if (place->tenant != id) continue;
     const pool::ShareAccount account = found->second.arbiter.account(id);
     usage.service_ns = static_cast<std::uint64_t>(std::max(0.0, account.service_ns));
+    usage.placed_ns = static_cast<std::uint64_t>(std::max(0.0, account.placed_ns));
+    usage.placed_until_ns = account.placed_until_ns;
     usage.estimated_ns = static_cast<std::uint64_t>(std::max(0.0, account.estimated_ns));
     usage.held_ns = place->claims.held_ns();
     usage.launches = place->claims.launches();

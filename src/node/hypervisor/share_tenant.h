@@ -29,11 +29,13 @@ struct ShareTenant {
 
 // What one tenant has had of one device, for `ps`, `top` and the metrics.
 struct ShareUsage {
-  std::uint64_t service_ns = 0;    // device time: measured where markers allow, else estimated
-  std::uint64_t estimated_ns = 0;  // the same by the tenant's estimates alone
-  std::uint64_t held_ns = 0;       // time its threads spent at the gate, as it claims
-  std::uint64_t launches = 0;      // as it claims
-  double scale = 1;                // k: measured time / estimated time
+  std::uint64_t service_ns = 0;  // device time: measured where markers allow, else estimated
+  std::uint64_t placed_ns = 0;   // of it, what the device's timeline has told so far: nothing in advance
+  std::uint64_t placed_until_ns = ~std::uint64_t{0};  // ... up to when; the highest: until now
+  std::uint64_t estimated_ns = 0;                     // service by the tenant's estimates alone
+  std::uint64_t held_ns = 0;                          // time its threads spent at the gate, as it claims
+  std::uint64_t launches = 0;                         // as it claims
+  double scale = 1;                                   // k: measured time / estimated time
   bool admitted = false;
   bool wanting = false;
   unsigned doubt = 0;             // of what it says it wants, by what it made of its turns

@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
+#include <vector>
+
+#include "pool/share.h"
 
 namespace tensor_fusion::node::hypervisor {
 namespace {
@@ -57,6 +61,51 @@ TEST(ShareWindow, forgets_turns_that_have_ended) {
   EXPECT_NEAR(window.share(), 0.5, 0.01);
   for (; s <= 30; ++s) window.add(s * kSecondNs, 10 * kSecondNs);
   EXPECT_EQ(window.share(), 0);
+}
+
+// A program that launches 282 ms of work each 470 ms and whose host is so busy that it tells the end 150 ms late,
+// beside one that looks now and then. A launch is charged when it is let in, so a second may have two of them in it or
+// three.
+TEST(ShareWindow, is_of_what_the_card_did_where_it_is_told_late_of_long_launches) {
+  constexpr std::uint64_t kPeriodMs = 470, kRunsMs = 282, kLateMs = 150;
+  const auto had_ms = [=](std::uint64_t ms) { return ms / kPeriodMs * kRunsMs + std::min(ms % kPeriodMs, kRunsMs); };
+  pool::Arbiter arbiter;
+  arbiter.add(1, {0.7, 0.7}, 0);
+  ShareWindow window;
+  pool::ShareClaim claim;
+  std::vector<pool::ShareStretch> told;
+  std::minstd_rand random(7);
+  double worst = 0;
+  std::uint64_t look_ms = 0;
+  for (std::uint64_t ms = 10; ms <= 60'000; ++ms) {
+    const std::uint64_t now = ms * 1'000'000, at = ms % kPeriodMs, begun = (ms - at) * 1'000'000;
+    if (at == 0) {
+      claim.launched_ns += kRunsMs * 1'000'000;
+      claim.streams = 1;
+      claim.open_since_ns = now;
+      claim.progress_ns = now + kRunsMs * 1'000'000;
+    } else if (at == kRunsMs + kLateMs && claim.streams == 1) {
+      told.push_back({begun, begun + kRunsMs * 1'000'000, kRunsMs * 1'000'000});
+      claim.streams = 0;
+      claim.open_since_ns = pool::kNever;
+    }
+    arbiter.observe(1, claim, told, now);
+    told.clear();
+    arbiter.decide(now);
+    if (ms < look_ms) continue;
+    look_ms = ms + 250 + random() % 800;
+    const pool::ShareAccount account = arbiter.account(1);
+    window.add(std::min(now, account.placed_until_ns), static_cast<std::uint64_t>(account.placed_ns));
+    if (ms < 5000) continue;
+    double least = 1, most = 0;
+    for (std::uint64_t over_ms = 1000; over_ms <= 2000; over_ms += 100) {
+      const double share = static_cast<double>(had_ms(ms) - had_ms(ms - over_ms)) / static_cast<double>(over_ms);
+      least = std::min(least, share);
+      most = std::max(most, share);
+    }
+    worst = std::max({worst, least - window.share(), window.share() - most});
+  }
+  EXPECT_LE(worst, 0.1);
 }
 
 TEST(ShareWindow, begins_anew_with_the_account) {
