@@ -72,7 +72,8 @@ constexpr useconds_t kAgainUs = 20'000;
 
 struct Signalled {
   std::string name;
-  std::string id;  // empty: of a hypervisor that does not say it
+  std::string id;       // empty: of a hypervisor that does not say it
+  bool spared = false;  // some were left alone, which has been said
   std::vector<pid_t> alive;
   std::vector<system::Fd> processes;  // of those in `alive`
 };
@@ -101,7 +102,11 @@ base::Result<std::vector<std::string>> each_once(const Context& context, const s
 }
 
 Signalled signalled_by(const node::hypervisor::Client& client, const base::Json& reply, std::string name) {
-  Signalled slice{.name = std::move(name), .id = reply["id"].as_string(), .alive = {}, .processes = {}};
+  Signalled slice{.name = std::move(name),
+                  .id = reply["id"].as_string(),
+                  .spared = !reply["notices"].items().empty(),
+                  .alive = {},
+                  .processes = {}};
   if (client.pid() == 0) return slice;  // it counts pids that are not ours
   for (const base::Json& item : reply["pids"].items()) {
     const auto pid = static_cast<pid_t>(item.as_int());
@@ -166,7 +171,8 @@ std::string still_running(const Signalled& slice, int number) {
       "of the slice `{}` {} still run{} after {} s: {}{}", slice.name,
       one ? "one process" : fmt::format("{} processes", slice.alive.size()), one ? "s" : "", kEndNs / 1'000'000'000,
       fmt::join(slice.alive, ", "),
-      number == SIGKILL
+      slice.spared ? ""
+      : number == SIGKILL
           ? "; the kernel has not let go of it yet"
           : fmt::format("; `tensor-fusion kill -s KILL {}` ends what does not end by itself", slice.name));
 }
