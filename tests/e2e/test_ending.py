@@ -1,11 +1,12 @@
 """What a slice had is free as soon as it is said that it has ended, or its last process was seen to."""
 import os
+import select
 import signal
 import sys
 
 import pytest
 
-from conftest import MIB, TENANT, until
+from conftest import MIB, PATIENCE_S, TENANT, until
 from slices import slices
 
 GPU_PROGRAM = f"{sys.executable} {TENANT} alloc:{64 * MIB} wait <&3"
@@ -24,6 +25,13 @@ def left_behind(machine):
     pid = process.said()
     until("only that one is left", lambda: [s["state"] for s in slices(machine)] == ["detached"])
     return pid
+
+
+def end(pid):
+    process = os.pidfd_open(pid)
+    signal.pidfd_send_signal(process, signal.SIGKILL)
+    assert select.select([process], [], [], PATIENCE_S)[0]
+    os.close(process)
 
 
 @pytest.mark.parametrize("number", ["TERM", "KILL"])
@@ -45,9 +53,9 @@ def test_what_kill_has_ended_is_free_when_it_answers(machine, what, number):
 def test_a_name_and_a_share_are_free_as_soon_as_all_of_a_slice_have_ended(machine):
     machine.hypervisor()
     for wait in ([], ["--wait"]):
-        os.kill(left_behind(machine), signal.SIGKILL)
+        end(left_behind(machine))
         assert machine.cli("run", *ALL, *wait, "--", "true") == ("", "")
-        os.kill(left_behind(machine), signal.SIGKILL)
+        end(left_behind(machine))
         assert machine.cli("run", *wait, "--compute", "100%", "--gpu", "0", "--", "true") == ("", ""), "under another name"
 
 

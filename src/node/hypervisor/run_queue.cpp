@@ -21,6 +21,7 @@ using base::ErrorCode;
 using base::Json;
 
 constexpr std::uint64_t kRereadNs = 2'000'000'000;  // a driver that does not answer refuses for nobody
+constexpr std::uint64_t kEndsNs = 10'000'000'000;   // where very many come and go the end of a slice takes seconds
 constexpr std::uint64_t kLastsNs = 1'000'000'000;
 constexpr std::uint64_t kLongestRestNs = 60'000'000'000;
 constexpr std::uint64_t kLookForEndNs = 50'000'000;
@@ -119,8 +120,10 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
   if (try_run(waiting, may_be_last(waiting))) return;
   const bool rereads = waiting.rereads;
   const bool ends = waiting.ends;
-  const std::uint64_t wait_ns =
-      std::max(waiting.request.wait_ms * 1'000'000, known ? (rereads || ends ? kRereadNs : 0) : kInventoryNs);
+  const std::uint64_t wait_ns = std::max(waiting.request.wait_ms * 1'000'000, known ? (ends      ? kEndsNs
+                                                                                       : rereads ? kRereadNs
+                                                                                                 : 0)
+                                                                                    : kInventoryNs);
   waiting.deadline_ns = system::monotonic_ns() + wait_ns;
   waiting_.push_back(std::move(waiting));
   const auto place = std::prev(waiting_.end());
