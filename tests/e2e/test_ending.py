@@ -15,7 +15,7 @@ PROGRAMS = {
     "GPU programs below a shell": (["sh", "-c", f"exec 3<&0; {GPU_PROGRAM} & {GPU_PROGRAM} & sleep 60 & wait"], 2),
     "one that left its first process behind": (["sh", "-c", "setsid sleep 60 & exit 0"], 0),
 }
-ALL = ("--name", "night", "--vram", "1Gi", "--compute", "100%")
+ALL = ("--name", "night", "--vram", "4Gi", "--compute", "100%")
 
 
 def left_behind(machine):
