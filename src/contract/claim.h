@@ -21,8 +21,9 @@ inline constexpr std::size_t kMarkers = 32;        // markers of one process and
 struct Marker {
   std::atomic<std::uint64_t> start_ns;
   std::atomic<std::uint64_t> end_ns;
-  std::atomic<std::uint64_t> estimated_ns;
+  std::atomic<std::uint64_t> estimated_ns;  // and kMarkerGuessed
 };
+inline constexpr std::uint64_t kMarkerGuessed = std::uint64_t{1} << 63;  // nobody had measured what was launched
 
 struct alignas(64) ClaimProcessDevice {
   std::atomic<std::uint64_t> ledger_bytes;     // memory this process holds, changed under ClaimDevice::lock

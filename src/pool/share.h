@@ -71,6 +71,7 @@ struct ShareStretch {
   std::uint64_t end_ns = 0;
   std::uint64_t estimated_ns = 0;
   std::uint32_t process = 0;  // of the tenant, by any numbering
+  bool guessed = false;       // nobody had measured what was launched: the estimate says nothing
   bool untold = false;        // its process has ended with work outstanding: this is all that it may have had
 };
 
@@ -144,7 +145,7 @@ class Arbiter {
     double estimated;
     double had;   // wall time given to it so far
     bool alone;   // no other tenant's stretch touches it
-    bool untold;  // of a process that has ended: what it was estimated at says nothing
+    bool guessed, untold;  // as in ShareStretch
     double target(double scale) const { return untold ? static_cast<double>(end - start) : estimated * scale; }
   };
   struct Tenant {

@@ -21,13 +21,13 @@ void ShareDivision::begin(std::uint64_t from_ns, std::uint64_t until_ns) {
 }
 
 std::size_t ShareDivision::add(std::uint64_t author, std::uint32_t context, std::uint64_t start_ns,
-                               std::uint64_t end_ns, double target_ns) {
+                               std::uint64_t end_ns, double target_ns, bool guessed) {
   const std::uint64_t start = std::max(start_ns, from_);
   const std::uint64_t end = std::min(end_ns, until_);
   if (start >= end) return kOutside;
   cuts_.push_back(start);
   cuts_.push_back(end);
-  rows_.push_back({author, context, start, end, std::max(1.0, target_ns), true, 0, 0});
+  rows_.push_back({author, context, start, end, std::max(1.0, target_ns), guessed, true, 0, 0});
   return rows_.size() - 1;
 }
 
@@ -153,7 +153,7 @@ void ShareDivision::fit() {
   if (!overlaps) return;
   for (std::size_t row = 0; row < rows_.size(); ++row) {
     if (rows_[row].alone) continue;
-    // What is told of it may be a first guess: then turns are far from it, and it is not to be believed.
+    // Where turns are far from it, it is believed the less.
     const double apart = std::abs(sum_of(row) - rows_[row].target) / 2;
     const double error = std::max(kEstimateError * rows_[row].target, apart);
     const double sure = kTurnNs * kTurnNs / (kTurnNs * kTurnNs + error * error);
@@ -161,6 +161,7 @@ void ShareDivision::fit() {
   }
   for (int turn = 0; turn < kTurns; ++turn) {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
+      if (rows_[row].guessed) continue;
       const double sum = sum_of(row);
       const double factor = sum > 0 ? std::clamp(rows_[row].target / sum, 0.05, 20.0) : 0;
       for (std::size_t i = 0; i < width; ++i) cells_[row * width + i] *= factor;

@@ -2,7 +2,8 @@
 // Divides a window of one device's time among stretches of work that may overlap, because the clock between two events
 // says how long work took, not how long it ran. Where the stretches of one author lie alone, they get all of the time;
 // where several overlap, two things are known: the device gives contexts with work queued equal turns, exact to a turn,
-// and what each stretch was estimated at, exact to a part of it. The surer one counts more; of a flood of stretches,
+// and what each stretch was estimated at, exact to a part of it. The surer one counts more, and of what nobody could
+// estimate only the first is known, with what the estimates of the others leave; of a flood of stretches,
 // whose number anybody may forge, equal turns alone count, in time and memory in proportion to their number. Where
 // there is no stretch, the device was idle. One use: begin, add, divide, read. One thread.
 #include <cstddef>
@@ -20,9 +21,9 @@ class ShareDivision {
 
   void begin(std::uint64_t from_ns, std::uint64_t until_ns);
   // `context`: of the author; stretches of one run beside each other. `target_ns`: what the part of it that lies in the
-  // window should get. Returns its number, or kOutside.
+  // window should get; `guessed`: by a word that says nothing. Returns its number, or kOutside.
   std::size_t add(std::uint64_t author, std::uint32_t context, std::uint64_t start_ns, std::uint64_t end_ns,
-                  double target_ns);
+                  double target_ns, bool guessed = false);
   void divide();
 
   double wall_ns(std::size_t row) const { return static_cast<double>(rows_[row].end - rows_[row].start); }
@@ -40,6 +41,7 @@ class ShareDivision {
     std::uint32_t context;
     std::uint64_t start, end;
     double target;
+    bool guessed;
     bool alone;
     double given;
     std::size_t turns;  // its context in turns_

@@ -14,13 +14,14 @@ struct Said {
   std::uint32_t context;
   std::uint64_t start, end;  // ms
   double target_ms;
+  bool guessed = false;
 };
 
 std::vector<double> divided_ms(ShareDivision& division, const std::vector<Said>& all, std::uint64_t until_ms) {
   division.begin(0, until_ms * kMs);
   std::vector<std::size_t> rows;
   for (const Said& said : all)
-    rows.push_back(division.add(said.author, said.context, said.start * kMs, said.end * kMs, said.target_ms * 1e6));
+    rows.push_back(division.add(said.author, said.context, said.start * kMs, said.end * kMs, said.target_ms * 1e6, said.guessed));
   division.divide();
   std::vector<double> result;
   for (const std::size_t row : rows)
@@ -69,6 +70,13 @@ TEST(ShareDivision, does_not_believe_a_first_guess) {
   ShareDivision division;
   const auto had = divided_ms(division, {{1, 0, 0, 180, 0.1}, {2, 0, 0, 180, 90}}, 180);
   EXPECT_NEAR(had[0], 90, 5);
+}
+
+TEST(ShareDivision, leaves_to_what_nobody_could_estimate_what_the_others_did_not_take) {
+  ShareDivision division;
+  EXPECT_NEAR(divided_ms(division, {{1, 0, 0, 4, 0.1, true}, {2, 0, 0, 4, 2}}, 4)[0], 2, 0.1);
+  EXPECT_NEAR(divided_ms(division, {{1, 0, 0, 2, 0.1, true}, {2, 0, 0, 2, 1.5}}, 2)[0], 0.5, 0.2);
+  EXPECT_NEAR(divided_ms(division, {{1, 0, 0, 4, 0.1, true}, {2, 0, 0, 4, 0.2, true}}, 4)[0], 2, 0.1);
 }
 
 TEST(ShareDivision, counts_turns_by_context_and_not_by_stretch) {

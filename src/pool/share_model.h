@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "pool/share.h"
@@ -262,14 +263,19 @@ class Machine {
     auto& stream = process.streams[s];
     if (stream.unmarked <= 0) return;
     const double estimated = stream.unmarked;
+    const bool guessed = std::exchange(stream.guessed, false);
     stream.unmarked = 0;
     ++stream.markers;
     gpu_.push(process.context, s,
-              {0, [this, p, s, estimated](Time when) {
+              {0, [this, p, s, estimated, guessed](Time when) {
                  Process& mine = processes[p];
                  auto& my_stream = mine.streams[s];
                  --my_stream.markers;
-                 mine.ready.push_back({s, {my_stream.mark_start, when, static_cast<std::uint64_t>(estimated)}});
+                 mine.ready.push_back({s,
+                                       {.start_ns = my_stream.mark_start,
+                                        .end_ns = when,
+                                        .estimated_ns = static_cast<std::uint64_t>(estimated),
+                                        .guessed = guessed}});
                  my_stream.mark_start = when;
                  if (my_stream.queued == 0) my_stream.marked = false;
                }});
@@ -359,6 +365,7 @@ class Machine {
     ++process.learned[step.key].launched;
     process.progress = std::max(process.progress, moment) + estimated * scale;
     stream.unmarked += estimated;
+    stream.guessed = stream.guessed || process.learned[step.key].ns <= 0;
     ++stream.queued;
     ++process.queued;
     auto began = std::make_shared<Time>(0);

@@ -30,6 +30,7 @@ struct Process {
   struct Stream {
     unsigned queued = 0;  // kernels not complete
     double unmarked = 0;
+    bool guessed = false;  // of something in it nothing had been measured
     Time open_since = 0;   // no stretch to come starts before
     Time mark_start = 0;   // device time of the last marker event, once executed
     bool marked = false;   // a start event is in place
@@ -65,7 +66,11 @@ struct Process {
     std::uint64_t open = kNever;
     for (const Stream& stream : streams)
       if (stream.unmarked > 0 || stream.markers > 0) open = std::min(open, stream.open_since);
-    if (open < now) published.push_back({open, now, static_cast<std::uint64_t>(launched - completed), number, true});
+    if (open < now) published.push_back({.start_ns = open,
+                                           .end_ns = now,
+                                           .estimated_ns = static_cast<std::uint64_t>(launched - completed),
+                                           .process = number,
+                                           .untold = true});
     completed = launched;
     streams.clear();
     learned.clear();

@@ -50,6 +50,14 @@ inline Program batch(Time least = 5 * kMs, Time most = 20 * kMs) {
 inline Program graphs(Time each = 8 * kMs) {
   return [=](std::mt19937_64&) -> Step { return {Step::kLaunch, each, 0, 0}; };
 }
+// Something that was never launched before, each time, and a wait for it.
+inline Program always_new(Time kernel, Time think = 80 * kUs) {
+  return [=, i = 0u](std::mt19937_64&) mutable -> Step {
+    const unsigned step = i++;
+    if (step % 3 == 0) return {Step::kLaunch, kernel, 0, step / 3};
+    return step % 3 == 1 ? Step{Step::kSync, 0, 0, 0} : Step{Step::kThink, think, 0, 0};
+  };
+}
 inline Program long_launches(unsigned depth, Time each = 90 * kMs) {
   return [=, i = 0u](std::mt19937_64&) mutable -> Step {
     if (i++ % (depth + 1) == depth) return {Step::kSync, 0, 0, 0};

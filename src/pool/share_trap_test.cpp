@@ -275,9 +275,19 @@ TEST(Trap, one_that_launched_little_and_was_ended_long_after_is_charged_what_the
     arbiter.observe_utilisation(1, 0, 200 * kMs, now);
   }
   const double before = arbiter.account(1).service_ns;
-  arbiter.observe(1, {.launched_ns = 100 * kUs}, std::vector{ShareStretch{kSecond, now, 100 * kUs, 0, true}}, now);
+  arbiter.observe(1, {.launched_ns = 100 * kUs}, std::vector{ShareStretch{.start_ns = kSecond, .end_ns = now, .estimated_ns = 100 * kUs, .untold = true}}, now);
   arbiter.decide(now);
   EXPECT_LE(arbiter.account(1).service_ns - before, 450e6);
+}
+
+// Found by an attacker: a new function for each launch had two and three times its share, since each was charged by the
+// first guess wherever it ran beside others.
+TEST(Trap, what_is_never_launched_twice_is_held_to_its_share) {
+  for (const Time kernel : {100 * kUs, 500 * kUs, kMs, 2 * kMs, 5 * kMs, 20 * kMs}) {
+    const Outcome outcome = run({{cap(.1), always_new(kernel), 1, 0}, {cap(.6), sync_each(), 1, 0}});
+    EXPECT_LE(outcome.mean[0], 12) << kernel / kUs << " us";
+    EXPECT_GE(outcome.mean[1], 55) << kernel / kUs << " us";
+  }
 }
 
 TEST(Trap, no_pause_is_waited_for_that_is_longer_than_the_launch_it_would_spare) {

@@ -26,8 +26,12 @@ void ShareClaims::markers(const contract::ClaimProcessDevice& row, Slot& slot,
   }
   for (; slot.markers < written; ++slot.markers) {
     const contract::Marker& marker = row.markers[slot.markers % contract::kMarkers];
-    stretches.push_back({marker.start_ns.load(kRelaxed), marker.end_ns.load(kRelaxed),
-                         marker.estimated_ns.load(kRelaxed), static_cast<std::uint32_t>(&slot - slots_.data())});
+    const std::uint64_t estimated = marker.estimated_ns.load(kRelaxed);
+    stretches.push_back({.start_ns = marker.start_ns.load(kRelaxed),
+                         .end_ns = marker.end_ns.load(kRelaxed),
+                         .estimated_ns = estimated & ~contract::kMarkerGuessed,
+                         .process = static_cast<std::uint32_t>(&slot - slots_.data()),
+                         .guessed = (estimated & contract::kMarkerGuessed) != 0});
   }
 }
 
@@ -57,8 +61,11 @@ void ShareClaims::tell_for(Slot& slot, std::uint64_t now, std::vector<pool::Shar
   slot.told_open = open;
   if (open >= now) return;
   const std::uint64_t outstanding = slot.launched > slot.completed ? slot.launched - slot.completed : 0;
-  stretches.push_back({std::max(open, now - std::min(now, kMostAtOnceNs)), now, std::min(outstanding, kMostAtOnceNs),
-                       static_cast<std::uint32_t>(&slot - slots_.data()), true});
+  stretches.push_back({.start_ns = std::max(open, now - std::min(now, kMostAtOnceNs)),
+                       .end_ns = now,
+                       .estimated_ns = std::min(outstanding, kMostAtOnceNs),
+                       .process = static_cast<std::uint32_t>(&slot - slots_.data()),
+                       .untold = true});
 }
 
 // Nobody has the slot: what stands there is the last word of whoever had it, seen before or not.

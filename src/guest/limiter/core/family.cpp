@@ -87,12 +87,13 @@ Family& Families::find_or_add(std::uint64_t key) {
   return *least;
 }
 
-Duration& Families::duration_of(const void* function, std::uint64_t shape, std::uint64_t key) {
+Duration& Families::duration_of(const void* function, std::uint64_t shape, std::uint64_t key,
+                                std::uint32_t guess_ns) {
   if (Duration* known = g_durations.find(key)) return *known;
   const std::uint64_t blocks = blocks_of(shape), family_key = key_of(function, shape);
   Family& family = find_or_add(family_key);
   const std::uint64_t told = family.foretell_ns(blocks);
-  const std::uint64_t guess = told == 0 ? kFirstGuessNs : told < kLeastNs ? kLeastNs : told;
+  const std::uint64_t guess = told == 0 ? guess_ns : told < kLeastNs ? kLeastNs : told;
   Duration& row = g_durations.find_or_add(key, static_cast<std::uint32_t>(guess));
   const auto place = static_cast<std::uint32_t>(&family - rows_);
   row.blocks.store(blocks < UINT32_MAX ? static_cast<std::uint32_t>(blocks) : UINT32_MAX, kRelaxed);

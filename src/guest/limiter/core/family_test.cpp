@@ -16,7 +16,7 @@ class FamilyTest : public ::testing::Test {
   static Duration& row(std::uint64_t function, std::uint64_t blocks, std::uint64_t block = 256) {
     const auto* of = reinterpret_cast<const void*>(function);
     const std::uint64_t shape = blocks * 2048 + block;
-    return g_families.duration_of(of, shape, Durations::key_of(of, shape));
+    return g_families.duration_of(of, shape, Durations::key_of(of, shape), kFirstGuessNs);
   }
   // A launch of a new grid, measured.
   static void launch(std::uint64_t function, std::uint64_t blocks, std::uint64_t ns, Measured how = Measured::alone) {

@@ -208,7 +208,8 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
 }
 
 [[gnu::noinline]] Token slow_launch(Device& device, CUstream stream, LaunchKey key, std::uint64_t mixed, bool own) {
-  return slow(device, stream, g_families.duration_of(key.function, key.shape, mixed), own, false);
+  const std::uint32_t guess = state_of(device).guess.ns();
+  return slow(device, stream, g_families.duration_of(key.function, key.shape, mixed, guess), own, false);
 }
 
 constexpr std::uint64_t kGraphShape = ~0ull;
@@ -272,11 +273,12 @@ void after_launch(Token& token, CUresult result) {
   if ((token.word[0] & kUnknown) != 0 && (token.word[0] & kInTurn) != 0) await_short(state, device);
 }
 
-void graph_instantiated(Device&, CUgraphExec exec, CUgraph graph) {
+void graph_instantiated(Device& device, CUgraphExec exec, CUgraph graph) {
   std::size_t nodes = 0;
   if (driver().cuGraphGetNodes == nullptr || driver().cuGraphGetNodes(graph, nullptr, &nodes) != CUDA_SUCCESS)
     nodes = 1;
-  const std::uint64_t guess = nodes * 10'000 < kFirstGuessNs ? kFirstGuessNs : nodes * 10'000;
+  const std::uint64_t least = state_of(device).guess.ns();
+  const std::uint64_t guess = nodes * 10'000 < least ? least : nodes * 10'000;
   g_durations.find_or_add(graph_key(exec), static_cast<std::uint32_t>(guess < 1'000'000'000 ? guess : 1'000'000'000));
 }
 
@@ -288,7 +290,7 @@ void graph_updated(CUgraphExec exec) {
 void graph_destroyed(CUgraphExec exec) { g_durations.remove(graph_key(exec)); }
 
 Token before_graph_launch(Device& device, CUgraphExec exec, CUstream stream, bool own) {
-  return slow(device, stream, g_durations.find_or_add(graph_key(exec), kFirstGuessNs), own, true);
+  return slow(device, stream, g_durations.find_or_add(graph_key(exec), state_of(device).guess.ns()), own, true);
 }
 
 void before_sync(Device& device, CUstream, bool, bool) {
@@ -370,6 +372,7 @@ void forked() {
     state.turn.forget();
     state.sharers = Sharers{};
     state.untold_until_ns = 0;
+    state.guess.forget();
     state.trust = Trust{};
     state.pending_ns = state.progress_ns = state.last_end_ns = state.polled_ns = 0;
     state.alone = Alone{};

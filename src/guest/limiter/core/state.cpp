@@ -32,6 +32,7 @@ void State::absorb(const Device& of, const Settled& settled, std::uint64_t now) 
   bucket.settle(settled.estimated_ns, settled.late_ns, settled.slow_ns);
   trust.kept(settled.kept);
   if (settled.broken) trust.was_broken(now);
+  if (settled.first_ns != 0) guess.learn(settled.first_ns);
   if (settled.first_ns > unknown_ns)
     unknown_ns = settled.first_ns;
   else if (settled.first_ns != 0)

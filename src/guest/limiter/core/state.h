@@ -7,6 +7,7 @@
 
 #include "guest/limiter/core/bucket.h"
 #include "guest/limiter/core/device.h"
+#include "guest/limiter/core/guess.h"
 #include "guest/limiter/core/lease.h"
 #include "guest/limiter/core/long_turn.h"
 #include "guest/limiter/core/mutex.h"
@@ -30,6 +31,7 @@ struct State {
   LongTurn turn;
   std::uint64_t untold_until_ns = 0;  // work that had the turn and that nothing will tell the end of
   Trust trust;
+  Guess guess;
   std::uint64_t pending_ns = 0;   // estimated, let through and not known to be over; leases count in full
   std::uint64_t progress_ns = 0;  // when that will be over
   std::uint64_t last_end_ns = 0;

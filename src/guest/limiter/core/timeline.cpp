@@ -11,12 +11,13 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kLegacy = 1, kPerThread = 2;
 constexpr std::uint64_t kGone = 3;  // no handle of any stream: it has been destroyed, and its work goes on
 
-void publish(contract::ClaimProcessDevice& claim, std::uint64_t start, std::uint64_t end, std::uint64_t estimated) {
+void publish(contract::ClaimProcessDevice& claim, std::uint64_t start, std::uint64_t end, std::uint64_t estimated,
+             bool guessed = false) {
   const std::uint64_t n = claim.marker_count.load(kRelaxed);
   contract::Marker& marker = claim.markers[n % contract::kMarkers];
   marker.start_ns.store(start, kRelaxed);
   marker.end_ns.store(end, kRelaxed);
-  marker.estimated_ns.store(estimated, kRelaxed);
+  marker.estimated_ns.store(guessed ? estimated | contract::kMarkerGuessed : estimated, kRelaxed);
   claim.marker_count.store(n + 1, std::memory_order_release);
 }
 
@@ -138,7 +139,7 @@ void Timeline::forget(StreamRecord& record, std::uint64_t cut_ns, Settled& settl
   if (clock != nullptr && record.start != nullptr) clock->give(record.start);
   const std::uint64_t ran = runs && cut_ns > record.open_since_ns ? cut_ns - record.open_since_ns : 0;
   if (ran > record.unmarked_ns) {
-    publish(claim, record.open_since_ns, cut_ns, record.unmarked_ns);
+    publish(claim, record.open_since_ns, cut_ns, record.unmarked_ns, record.unmarked_unknown > 0);
     settled.estimated_ns += record.unmarked_ns;
     settled.measured_ns += ran;
     settled.late_ns += ran - record.unmarked_ns;
@@ -300,7 +301,7 @@ void Timeline::settle_front(StreamRecord& stream, EventClock& clock, std::uint64
     (marker.unknown > 0 ? settled.late_ns : settled.slow_ns) += wall - marker.estimated_ns;
   if (marker.unknown > 0 && marker.launches > 0 && wall / marker.launches >= settled.first_ns)
     settled.first_ns = wall / marker.launches + 1;
-  publish(claim, host_start, host_end, marker.estimated_ns);
+  publish(claim, host_start, host_end, marker.estimated_ns, marker.unknown > 0);
   const bool broken = alone.decided && marker.unknown == 0 && Trust::broken(wall, marker.estimated_ns);
   settled.broken = settled.broken || broken;
   if (!broken) settled.kept += marker.launches;
