@@ -143,8 +143,8 @@ class Arbiter {
     std::uint64_t start;
     std::uint64_t end;
     double estimated;
-    double had;   // wall time given to it so far
-    bool alone;   // no other tenant's stretch touches it
+    double had;            // wall time given to it so far
+    bool alone;            // no other tenant's stretch touches it
     bool guessed, untold;  // as in ShareStretch
     double target(double scale) const { return untold ? static_cast<double>(end - start) : estimated * scale; }
   };

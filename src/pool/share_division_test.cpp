@@ -21,7 +21,8 @@ std::vector<double> divided_ms(ShareDivision& division, const std::vector<Said>&
   division.begin(0, until_ms * kMs);
   std::vector<std::size_t> rows;
   for (const Said& said : all)
-    rows.push_back(division.add(said.author, said.context, said.start * kMs, said.end * kMs, said.target_ms * 1e6, said.guessed));
+    rows.push_back(
+        division.add(said.author, said.context, said.start * kMs, said.end * kMs, said.target_ms * 1e6, said.guessed));
   division.divide();
   std::vector<double> result;
   for (const std::size_t row : rows)

@@ -266,19 +266,18 @@ class Machine {
     const bool guessed = std::exchange(stream.guessed, false);
     stream.unmarked = 0;
     ++stream.markers;
-    gpu_.push(process.context, s,
-              {0, [this, p, s, estimated, guessed](Time when) {
-                 Process& mine = processes[p];
-                 auto& my_stream = mine.streams[s];
-                 --my_stream.markers;
-                 mine.ready.push_back({s,
-                                       {.start_ns = my_stream.mark_start,
-                                        .end_ns = when,
-                                        .estimated_ns = static_cast<std::uint64_t>(estimated),
-                                        .guessed = guessed}});
-                 my_stream.mark_start = when;
-                 if (my_stream.queued == 0) my_stream.marked = false;
-               }});
+    gpu_.push(process.context, s, {0, [this, p, s, estimated, guessed](Time when) {
+                                     Process& mine = processes[p];
+                                     auto& my_stream = mine.streams[s];
+                                     --my_stream.markers;
+                                     mine.ready.push_back({s,
+                                                           {.start_ns = my_stream.mark_start,
+                                                            .end_ns = when,
+                                                            .estimated_ns = static_cast<std::uint64_t>(estimated),
+                                                            .guessed = guessed}});
+                                     my_stream.mark_start = when;
+                                     if (my_stream.queued == 0) my_stream.marked = false;
+                                   }});
   }
 
   // The daemon is away: each process refills at its part of the request, by estimates.

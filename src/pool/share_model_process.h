@@ -66,11 +66,12 @@ struct Process {
     std::uint64_t open = kNever;
     for (const Stream& stream : streams)
       if (stream.unmarked > 0 || stream.markers > 0) open = std::min(open, stream.open_since);
-    if (open < now) published.push_back({.start_ns = open,
-                                           .end_ns = now,
-                                           .estimated_ns = static_cast<std::uint64_t>(launched - completed),
-                                           .process = number,
-                                           .untold = true});
+    if (open < now)
+      published.push_back({.start_ns = open,
+                           .end_ns = now,
+                           .estimated_ns = static_cast<std::uint64_t>(launched - completed),
+                           .process = number,
+                           .untold = true});
     completed = launched;
     streams.clear();
     learned.clear();

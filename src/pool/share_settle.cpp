@@ -61,7 +61,8 @@ void Arbiter::observe(ShareKey key, const ShareClaim& claim, std::span<const Sha
     // What of it lies before the sweep is settled at once, at its estimate.
     const double part = static_cast<double>(end - start) / wall;
     settle_late(tenant, said, start, estimated * (1 - part), now);
-    tenant.stretches.push_back({said.process, start, end, estimated * part, 0, part > 0.999, said.guessed, said.untold});
+    tenant.stretches.push_back(
+        {said.process, start, end, estimated * part, 0, part > 0.999, said.guessed, said.untold});
   }
   if (another) tenant.seen_before = tenant.witness.seen_ns();
   tenant.conduct.judge_claim(tenant.measured - tenant.judged, now);
@@ -182,7 +183,8 @@ void Arbiter::settle(std::uint64_t now) {
       const double target = stretch.target(tenant.scale);
       const double guess = std::max(target - stretch.had, 0.02 * target);
       rows_.push_back({&tenant, &stretch,
-                       division_.add(tenant.key, stretch.context, stretch.start, stretch.end, guess * wall / left, stretch.guessed)});
+                       division_.add(tenant.key, stretch.context, stretch.start, stretch.end, guess * wall / left,
+                                     stretch.guessed)});
     }
   }
   division_.divide();
@@ -240,8 +242,8 @@ void Arbiter::join(std::vector<Stretch>& stretches) {
   for (std::size_t i = 1; i < stretches.size(); ++i) {
     Stretch& last = stretches[kept];
     const Stretch& next = stretches[i];
-    if (next.untold == last.untold && next.guessed == last.guessed && next.context == last.context && next.start <= last.end + kJoinNs &&
-        next.end <= last.start + kLongestJoinedNs) {
+    if (next.untold == last.untold && next.guessed == last.guessed && next.context == last.context &&
+        next.start <= last.end + kJoinNs && next.end <= last.start + kLongestJoinedNs) {
       last.end = std::max(last.end, next.end);
       last.estimated += next.estimated;
       last.had += next.had;

@@ -275,7 +275,9 @@ TEST(Trap, one_that_launched_little_and_was_ended_long_after_is_charged_what_the
     arbiter.observe_utilisation(1, 0, 200 * kMs, now);
   }
   const double before = arbiter.account(1).service_ns;
-  arbiter.observe(1, {.launched_ns = 100 * kUs}, std::vector{ShareStretch{.start_ns = kSecond, .end_ns = now, .estimated_ns = 100 * kUs, .untold = true}}, now);
+  arbiter.observe(
+      1, {.launched_ns = 100 * kUs},
+      std::vector{ShareStretch{.start_ns = kSecond, .end_ns = now, .estimated_ns = 100 * kUs, .untold = true}}, now);
   arbiter.decide(now);
   EXPECT_LE(arbiter.account(1).service_ns - before, 450e6);
 }

@@ -20,8 +20,10 @@ std::uint64_t grown(std::uint64_t& last, std::uint64_t now, std::uint64_t most) 
 
 void ShareClaims::markers(const contract::ClaimProcessDevice& row, Slot& slot,
                           std::vector<pool::ShareStretch>& stretches) {
+  const std::uint64_t completed = row.completed_ns.load(kRelaxed);
   const std::uint64_t written = row.marker_count.load(std::memory_order_acquire);
-  if (written < slot.markers || written - slot.markers > contract::kMarkers) {
+  const bool some_lost = written > slot.markers && written - slot.markers > contract::kMarkers;
+  if (written < slot.markers || some_lost) {
     slot.markers = written >= contract::kMarkers / 2 ? written - contract::kMarkers / 2 : 0;
   }
   for (; slot.markers < written; ++slot.markers) {
@@ -32,6 +34,13 @@ void ShareClaims::markers(const contract::ClaimProcessDevice& row, Slot& slot,
                          .estimated_ns = estimated & ~contract::kMarkerGuessed,
                          .process = static_cast<std::uint32_t>(&slot - slots_.data()),
                          .guessed = (estimated & contract::kMarkerGuessed) != 0});
+    slot.told += stretches.back().estimated_ns;
+  }
+  // What was written over is known by its estimate, and over.
+  if (some_lost && completed > slot.told) {
+    stretches.push_back({.estimated_ns = std::min(completed - slot.told, kMostAtOnceNs),
+                         .process = static_cast<std::uint32_t>(&slot - slots_.data())});
+    slot.told = completed;
   }
 }
 
@@ -117,6 +126,7 @@ pool::ShareClaim ShareClaims::read(const contract::ClaimPage& page, std::uint32_
         slot.held = row.held_ns.load(kRelaxed);
         slot.launches = row.launches.load(kRelaxed);
         slot.markers = row.marker_count.load(std::memory_order_acquire);
+        slot.told = row.completed_ns.load(kRelaxed);
       }
     }
     const bool shrinks = row.launched_ns.load(kRelaxed) < slot.launched ||

@@ -37,6 +37,7 @@ class ShareClaims {
     std::uint64_t began_ns = 0;  // when it was first seen to count from 0
     std::uint64_t open = 0;      // since when work of it is outstanding; 0: none is
     std::uint64_t completed = 0;
+    std::uint64_t told = 0;       // of it, by its markers
     std::uint64_t told_open = 0;  // the last such that was told for one that has ended
   };
   static bool began_again(const contract::ClaimProcessDevice& row, const Slot& slot, std::uint64_t now);

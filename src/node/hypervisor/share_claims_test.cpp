@@ -91,6 +91,37 @@ TEST_F(ShareClaimsTest, tell_once_for_a_process_that_has_ended_what_it_had_outst
   EXPECT_TRUE(stretches.empty());
 }
 
+TEST_F(ShareClaimsTest, tell_of_markers_that_were_written_over_what_they_were_estimated_at) {
+  read(kMs);
+  std::uint64_t now = 2 * kMs;
+  for (std::size_t i = 0; i < 2 * contract::kMarkers; ++i, now += 2 * kMs) {
+    a.launch(now, kMs);
+    a.tell(now + 2 * kMs);
+  }
+  a.row().completed_ns = 2 * contract::kMarkers * kMs;
+  read(now);
+  std::uint64_t told = 0, placed = 0;
+  for (const pool::ShareStretch& stretch : stretches) {
+    told += stretch.estimated_ns;
+    placed += stretch.end_ns != 0 ? stretch.estimated_ns : 0;
+  }
+  EXPECT_EQ(told, 2 * contract::kMarkers * kMs);
+  EXPECT_LT(placed, told);
+  read(now + kMs);
+  EXPECT_TRUE(stretches.empty()) << "once";
+}
+
+TEST_F(ShareClaimsTest, tell_what_nobody_had_measured_as_a_guess) {
+  read(kMs);
+  a.launch(2 * kMs, kMs);
+  a.tell(4 * kMs);
+  a.row().markers[0].estimated_ns = kMs | contract::kMarkerGuessed;
+  read(5 * kMs);
+  ASSERT_EQ(stretches.size(), 1u);
+  EXPECT_TRUE(stretches[0].guessed);
+  EXPECT_EQ(stretches[0].estimated_ns, kMs);
+}
+
 TEST_F(ShareClaimsTest, tell_nothing_for_one_that_ended_when_its_work_was_over) {
   read(kMs);
   a.launch(5 * kMs, 3 * kMs);

@@ -12,7 +12,7 @@ namespace tensor_fusion::guest::limiter {
 
 class EventClock {
  public:
-  static constexpr std::size_t kEvents = 96;
+  static constexpr std::size_t kEvents = 320;  // a start and an end for every stream that is followed, and some
 
   void begin(CUcontext context);      // nothing is left of the one before
   void end() { context_ = nullptr; }  // with its context, and so its events
@@ -20,6 +20,7 @@ class EventClock {
 
   CUevent take();  // null: there is none
   void give(CUevent event);
+  std::size_t left() const { return free_count_ + (kEvents - made_); }
 
   bool started() const { return has_base_; }
   bool start(CUstream stream, std::uint64_t now);  // by an event on it, unless it has been; false: that failed

@@ -87,8 +87,7 @@ Family& Families::find_or_add(std::uint64_t key) {
   return *least;
 }
 
-Duration& Families::duration_of(const void* function, std::uint64_t shape, std::uint64_t key,
-                                std::uint32_t guess_ns) {
+Duration& Families::duration_of(const void* function, std::uint64_t shape, std::uint64_t key, std::uint32_t guess_ns) {
   if (Duration* known = g_durations.find(key)) return *known;
   const std::uint64_t blocks = blocks_of(shape), family_key = key_of(function, shape);
   Family& family = find_or_add(family_key);

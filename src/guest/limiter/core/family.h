@@ -42,8 +42,8 @@ class Families {
   static constexpr std::size_t kRows = 2048;
   static constexpr std::size_t kProbes = 8;
 
-  // The row of a launch. When it is new, its family's word is the first guess, or `guess_ns` where there is none. `shape`
-  // as in gate::LaunchKey.
+  // The row of a launch. When it is new, its family's word is the first guess, or `guess_ns` where there is none.
+  // `shape` as in gate::LaunchKey.
   Duration& duration_of(const void* function, std::uint64_t shape, std::uint64_t key, std::uint32_t guess_ns);
   // Of a row whose duration is not known.
   bool vouch_for(const Duration& duration) const;

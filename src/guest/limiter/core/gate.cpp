@@ -104,7 +104,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   const auto context = reinterpret_cast<CUcontext>(t_current.context);
   const std::uint64_t began = os::monotonic_ns();
   std::uint64_t now = began;
-  bool waited = false, in_turn = false;
+  bool waited = false, in_turn = false, runs_over = false;
   take_leases();
   look_for_ended(now);
   Lease& lease = lease_of(stream);
@@ -120,8 +120,10 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   for (;;) {
     const std::uint32_t gate = device.grant->gate.load(std::memory_order_acquire);
     if (device.grant_page->closed.load(kRelaxed) != 0 || bypassed(device)) break;
-    const Verdict verdict = judge(state, device, record, duration, {began, now, gate, quiet});
+    const bool room = state.timeline.has_room(record);
+    const Verdict verdict = judge(state, device, record, duration, {began, now, gate, quiet, room});
     in_turn = verdict.in_turn;
+    runs_over = state.runs_over(device, (gate & contract::kGateAdmitted) == 0);
     if (verdict.pass) break;
     if (!waited) {
       waited = true;
@@ -136,12 +138,13 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
     state.tell(device);
     if (Attachment* attached = attachment(); attached != nullptr) attached->ledger.keep_slot();
     state.mutex.unlock();
-    if (verdict.ring && must_ring(device)) ring(g_shared.slice);
+    if (runs_over || (verdict.ring && must_ring(device))) ring(g_shared.slice);
     if (verdict.wait_ns != 0) os::futex_wait(&device.grant->gate, gate, verdict.wait_ns, true);
     state.mutex.lock();
     quiet = beside.forbid_calls();
     now = os::monotonic_ns();
     state.poll(device, now);
+    record = state.timeline.stream_of(context, stream, own, this_thread(), quiet);  // another may have its place
   }
   quiet = quiet || (waited && may_capture(stream, own));
   if (quiet) device.mine->unmeasured.fetch_add(1, kRelaxed);
@@ -203,7 +206,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   state.tell(device);
   const bool decided = state.alone.decided;
   state.mutex.unlock();
-  if (decided && must_ring(device)) ring(g_shared.slice);
+  if (runs_over || (decided && must_ring(device))) ring(g_shared.slice);
   return token;
 }
 
@@ -378,6 +381,7 @@ void forked() {
     state.alone = Alone{};
     state.gap_ns = state.unknown_ns = 0;
     state.waiting = 0;
+    state.told = 0;
   }
   g_durations.clear();
   g_families.clear();

@@ -181,12 +181,25 @@ TEST_F(GateTurn, leaves_no_neighbour_waiting_for_a_program_that_launched_somethi
 
 TEST_F(GateTurn, has_the_turn_for_some_time_for_work_on_streams_that_it_cannot_follow) {
   teach(0xf0, 100'000);
-  for (std::uintptr_t i = 0; i < Timeline::kStreams; ++i)
-    launch(0xf0, 3'000 * kMs, reinterpret_cast<CUstream>(0x10000 + 0x100 * i));
+  // Each of them stands for a thread that has launched and neither waits nor ends.
+  std::vector<std::thread> threads;
+  std::atomic<unsigned> launched{0};
+  std::atomic<bool> over{false};
+  for (std::uintptr_t i = 0; i < Timeline::kStreams; ++i) {
+    threads.emplace_back([&, stream = reinterpret_cast<CUstream>(0x10000 + 0x100 * i)] {
+      launch_on_lease(0xf0, 100'000, stream);
+      ++launched;
+      over.wait(false);
+    });
+    while (launched <= i) std::this_thread::yield();
+  }
   launch(0xabc0, 10'000, reinterpret_cast<CUstream>(0x90000));
   gate::before_sync(device_, nullptr, false, false);
   EXPECT_GT(contract::long_turn_until_ns(turn()), os::monotonic_ns());
   EXPECT_EQ(contract::long_turn_owner(turn()), kMe);
+  over = true;
+  over.notify_all();
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(GateTurn, has_the_turn_no_longer_than_ten_seconds_however_long_its_work_runs) {

@@ -78,10 +78,12 @@ void decide(Device& device, contract::PatchInput& input) {
   static gate::State* state = new gate::State;
   static Duration duration;
   const std::uint64_t began = os::monotonic_ns();
+  const std::uint8_t kind = input.byte();
   const gate::Attempt attempt{.began_ns = began,
                               .now_ns = began + input.byte() * 1'000'000ull,
                               .gate = device.grant->gate.load(),
-                              .quiet = input.byte() % 2 == 1};
+                              .quiet = kind % 2 == 1,
+                              .room = kind % 4 >= 2};
   duration.samples = input.byte() % 3;
   const gate::Verdict verdict = gate::judge(*state, device, nullptr, duration, attempt);
   demand(verdict.wait_ns <= kLongestWaitNs && !(verdict.pass && verdict.wait_ns != 0));

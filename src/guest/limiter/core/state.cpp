@@ -80,6 +80,13 @@ void State::tell(const Device& of) {
   mine.open_since_ns.store(timeline.open_since(), std::memory_order_release);
 }
 
+bool State::runs_over(const Device& of, bool looked) {
+  const std::uint64_t markers = of.mine->marker_count.load(kRelaxed);
+  const bool over = !looked && markers - told >= contract::kMarkers / 2;
+  if (over || looked) told = markers;
+  return over;
+}
+
 // Charges what this thread launched on its lease and gives back the rest.
 void State::fold(const Device& of, Lease& lease) {
   if (lease.granted_ns == 0 || lease.device != &of) return;

@@ -40,12 +40,15 @@ struct State {
   std::uint64_t gap_ns = 0;
   std::uint64_t unknown_ns = 0;  // what a launch of something new took of late: quick to grow, slow to shrink
   std::uint32_t waiting = 0;     // threads at the gate
+  std::uint64_t told = 0;        // markers, when the hypervisor was last known to look
 
   void poll(const Device& of, std::uint64_t now);  // reads the markers that have passed
   void absorb(const Device& of, const Settled& settled, std::uint64_t now);
   void fold(const Device& of, Lease& lease);
   void over(std::uint64_t now);
   void tell(const Device& of);
+  // So many markers stand in the claim page since the hypervisor looked that it should, or some would be written over.
+  bool runs_over(const Device& of, bool looked);
 
   static constexpr std::uint64_t kOverdueNs = 2'000'000;  // work this late may take any time: its end is waited for
 

@@ -11,16 +11,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kLegacy = 1, kPerThread = 2;
 constexpr std::uint64_t kGone = 3;  // no handle of any stream: it has been destroyed, and its work goes on
 
-void publish(contract::ClaimProcessDevice& claim, std::uint64_t start, std::uint64_t end, std::uint64_t estimated,
-             bool guessed = false) {
-  const std::uint64_t n = claim.marker_count.load(kRelaxed);
-  contract::Marker& marker = claim.markers[n % contract::kMarkers];
-  marker.start_ns.store(start, kRelaxed);
-  marker.end_ns.store(end, kRelaxed);
-  marker.estimated_ns.store(guessed ? estimated | contract::kMarkerGuessed : estimated, kRelaxed);
-  claim.marker_count.store(n + 1, std::memory_order_release);
-}
-
 }  // namespace
 
 EventClock* Timeline::clock_of(CUcontext context) {
@@ -79,7 +69,7 @@ void Timeline::reset(StreamRecord& record) {
 }
 
 void Timeline::settle_lost(std::uint64_t estimated_ns, Settled& settled, contract::ClaimProcessDevice& claim) {
-  publish(claim, 0, 0, estimated_ns);
+  tell({0, 0, estimated_ns, false}, claim);
   settled.estimated_ns += estimated_ns;
 }
 
@@ -139,7 +129,7 @@ void Timeline::forget(StreamRecord& record, std::uint64_t cut_ns, Settled& settl
   if (clock != nullptr && record.start != nullptr) clock->give(record.start);
   const std::uint64_t ran = runs && cut_ns > record.open_since_ns ? cut_ns - record.open_since_ns : 0;
   if (ran > record.unmarked_ns) {
-    publish(claim, record.open_since_ns, cut_ns, record.unmarked_ns, record.unmarked_unknown > 0);
+    tell({record.open_since_ns, cut_ns, record.unmarked_ns, record.unmarked_unknown > 0}, claim);
     settled.estimated_ns += record.unmarked_ns;
     settled.measured_ns += ran;
     settled.late_ns += ran - record.unmarked_ns;
@@ -168,13 +158,23 @@ void Timeline::clear() {
   last_ = nullptr;
 }
 
+bool Timeline::has_room(const StreamRecord* stream) {
+  if (stream == nullptr) return false;
+  const EventClock* clock = clock_of(stream->context);
+  return clock == nullptr || clock->left() >= (stream->start == nullptr ? 2 : 1);
+}
+
 void Timeline::open(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
                     contract::ClaimProcessDevice& claim) {
-  if (stream.count > 0 && stream.unmarked_ns == 0) poll(stream, now, alone, settled, claim);
+  if (stream.count > 0 && stream.unmarked_ns == 0) {
+    Stretches told(claim);
+    read(stream, now, alone, settled, told);
+  }
   if (stream.open && stream.count == 0 && stream.unmarked_ns == 0) stream.open = false;  // it has run dry
   if (stream.open && stream.unmarked_ns > 0 && stream.expected_end_ns < now &&
       driver().cuStreamQuery(reinterpret_cast<CUstream>(stream.handle)) == CUDA_SUCCESS) {
-    poll(stream, now, alone, settled, claim);
+    Stretches told(claim);
+    read(stream, now, alone, settled, told);
     settle_unmarked(stream, settled, claim);
     stream.open = false;
   }
@@ -267,7 +267,7 @@ void Timeline::mark_all(CUcontext context, std::uint64_t thread, std::uint64_t n
 }
 
 void Timeline::settle_front(StreamRecord& stream, EventClock& clock, std::uint64_t now, const Alone& alone,
-                            Settled& settled, contract::ClaimProcessDevice& claim) {
+                            Settled& settled, Stretches& told) {
   PendingMarker& marker = stream.pending[stream.first];
   std::int64_t start = stream.start_gpu_ns;
   std::int64_t end = 0;
@@ -283,7 +283,7 @@ void Timeline::settle_front(StreamRecord& stream, EventClock& clock, std::uint64
   unknown_ -= marker.unknown;
   in_turn_ -= marker.in_turn;
   if (!good || end < start) {
-    publish(claim, 0, 0, marker.estimated_ns);
+    told.add({0, 0, marker.estimated_ns, false});
     return;
   }
   // An event passes after it was recorded and before it is seen to have passed: both bound where the base lies.
@@ -301,7 +301,7 @@ void Timeline::settle_front(StreamRecord& stream, EventClock& clock, std::uint64
     (marker.unknown > 0 ? settled.late_ns : settled.slow_ns) += wall - marker.estimated_ns;
   if (marker.unknown > 0 && marker.launches > 0 && wall / marker.launches >= settled.first_ns)
     settled.first_ns = wall / marker.launches + 1;
-  publish(claim, host_start, host_end, marker.estimated_ns, marker.unknown > 0);
+  told.add({host_start, host_end, marker.estimated_ns, marker.unknown > 0});
   const bool broken = alone.decided && marker.unknown == 0 && Trust::broken(wall, marker.estimated_ns);
   settled.broken = settled.broken || broken;
   if (!broken) settled.kept += marker.launches;
@@ -318,18 +318,18 @@ void Timeline::settle_front(StreamRecord& stream, EventClock& clock, std::uint64
   }
 }
 
-void Timeline::poll(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
-                    contract::ClaimProcessDevice& claim, bool records) {
+void Timeline::read(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled, Stretches& told,
+                    bool records) {
   if (stream.count == 0) return;
   EventClock* clock = clock_of(stream.context);
   if (clock == nullptr || !clock->started()) return;
   bool any = false;
   while (stream.count > 0 && driver().cuEventQuery(stream.pending[stream.first].end) == CUDA_SUCCESS) {
-    settle_front(stream, *clock, now, alone, settled, claim);
+    settle_front(stream, *clock, now, alone, settled, told);
     any = true;
   }
   if (stream.handle == kGone) {
-    if (stream.count == 0) forget(stream, 0, settled, claim);
+    if (stream.count == 0) forget(stream, 0, settled, told.claim());
     return;
   }
   if (!any || !records || !clock->renew(reinterpret_cast<CUstream>(stream.handle), now)) return;
@@ -340,7 +340,8 @@ void Timeline::poll(StreamRecord& stream, std::uint64_t now, const Alone& alone,
 void Timeline::poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim,
                     bool records) {
   if (pending_ == 0) return;
-  for (std::uint32_t i = 0; i < stream_high_; ++i) poll(streams_[i], now, alone, settled, claim, records);
+  Stretches told(claim);
+  for (std::uint32_t i = 0; i < stream_high_; ++i) read(streams_[i], now, alone, settled, told, records);
 }
 
 std::uint32_t Timeline::active_streams() const {

@@ -12,6 +12,7 @@
 #include "guest/limiter/core/device.h"
 #include "guest/limiter/core/durations.h"
 #include "guest/limiter/core/event_clock.h"
+#include "guest/limiter/core/stretches.h"
 
 namespace tensor_fusion::guest::limiter {
 
@@ -96,6 +97,9 @@ class Timeline {
   // Work of a stream that is forgotten meanwhile: known by its estimate.
   static void settle_lost(std::uint64_t estimated_ns, Settled& settled, contract::ClaimProcessDevice& claim);
 
+  // Whether a marker can be put behind what goes to the stream now, or never will be. Else one has to pass first.
+  bool has_room(const StreamRecord* stream);
+
   // Before work goes to the stream: makes sure an event stands before it.
   void open(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
             contract::ClaimProcessDevice& claim);
@@ -109,8 +113,6 @@ class Timeline {
   void mark_all(CUcontext context, std::uint64_t thread, std::uint64_t now);
   // Reads what has ended. `records`: an event may be put on any stream, for the clock.
   void poll(std::uint64_t now, const Alone& alone, Settled& settled, contract::ClaimProcessDevice& claim, bool records);
-  void poll(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled,
-            contract::ClaimProcessDevice& claim, bool records = true);
 
   bool any_pending() const { return pending_ > 0; }
   std::uint32_t unknown() const { return unknown_; }  // launches outstanding whose duration nobody has measured
@@ -122,8 +124,10 @@ class Timeline {
 
  private:
   EventClock* clock_of(CUcontext context);
+  void read(StreamRecord& stream, std::uint64_t now, const Alone& alone, Settled& settled, Stretches& told,
+            bool records = true);
   void settle_front(StreamRecord& stream, EventClock& clock, std::uint64_t now, const Alone& alone, Settled& settled,
-                    contract::ClaimProcessDevice& claim);
+                    Stretches& told);
   void let_go(StreamRecord& record, bool marks, std::uint64_t now, Settled& settled,
               contract::ClaimProcessDevice& claim);
   // What runs ended at `cut_ns`; 0: as estimated.

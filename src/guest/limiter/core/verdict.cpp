@@ -25,12 +25,14 @@ bool away(const Device& device, std::uint64_t now) {
 }
 
 // Something whose duration nobody knows may take any time: no more of it than a few short ones is let through until
-// that is measured, however long it takes, and nothing at all while known work runs far longer than it should.
+// that is measured, however long it takes, and nothing at all while known work runs far longer than it should, or while
+// as many streams have work as can be followed.
 bool in_the_dark(const State& state, const Duration& duration, const Attempt& attempt) {
   if (attempt.quiet) return false;  // markers cannot be read meanwhile
   const std::uint64_t began = attempt.began_ns, now = attempt.now_ns;
   if (state.timeline.overdue(now, State::kOverdueNs)) return true;
   if (state.trust.low() && state.timeline.any_pending()) return true;
+  if (!attempt.room && !state.timeline.idle() && now < began + kUnknownPendingNs) return true;
   if (duration.known()) return false;
   const std::uint32_t unknown = state.timeline.unknown();
   if (unknown == 0 || (unknown < kVouchedAtOnce && g_families.vouch_for(duration))) return false;

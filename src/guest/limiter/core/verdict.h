@@ -13,6 +13,7 @@ struct Attempt {
   std::uint64_t began_ns, now_ns;
   std::uint32_t gate;  // the word of the grant page
   bool quiet;          // a stream of the process is in capture
+  bool room;           // for a marker behind it
 };
 
 struct Verdict {
