@@ -155,8 +155,13 @@ bool Arbiter::step(std::uint64_t now, std::uint64_t& deadline) {
         admit(*next, now);
         return true;
       } else {
-        // One that is waited for does not ring when it is through.
-        const double drained = remaining > rules_.handover_ns ? static_cast<double>(remaining - rules_.handover_ns) : 0;
+        // One that is waited for does not ring when it is through. Where streams of a process run beside each other,
+        // that may be as much sooner as there are of them.
+        double drained = remaining > rules_.handover_ns ? static_cast<double>(remaining - rules_.handover_ns) : 0;
+        if (last != nullptr && last->claim.streams > last->claim.processes) {
+          const double beside = static_cast<double>(last->claim.streams) / std::max(last->claim.processes, 1u);
+          drained = std::min(drained, std::max(drained / beside, static_cast<double>(rules_.idle_ns)));
+        }
         const double longest = static_cast<double>(longest_drain - now);
         deadline = std::min(
             deadline, plus(now, std::min(std::max(drained, static_cast<double>(trusted ? 0 : kLeastPollNs)), longest)));

@@ -327,8 +327,12 @@ class Machine {
       if (!tenant.grant.admitted) {
         if (first || !tenant.grant.known) bell();
         bool in_flight = false;
-        for (const auto& each : process.streams) in_flight = in_flight || each.markers > 0;
-        wake(p, in_flight ? static_cast<Time>(std::max(200e3, ahead + 100e3)) : 100 * kMs);
+        unsigned running = 0;
+        for (const auto& each : process.streams) {
+          in_flight = in_flight || each.markers > 0;
+          running += each.queued > 0 ? 1 : 0;
+        }
+        wake(p, in_flight ? static_cast<Time>(std::max(200e3, ahead / std::max(running, 1u) + 100e3)) : 100 * kMs);
       } else {
         wake(p, static_cast<Time>(std::max(20e3, ahead - 0.6 * static_cast<double>(tenant.grant.window_ns))) +
                     latency() / 2);

@@ -292,6 +292,29 @@ TEST(Trap, what_is_never_launched_twice_is_held_to_its_share) {
   }
 }
 
+// Found by an attacker: what runs on many streams at once was waited for as long as it takes one after the other, and
+// the device was idle meanwhile.
+TEST(Trap, work_on_many_streams_may_be_over_long_before_its_sum) {
+  const auto next_look = [](std::uint32_t streams) {
+    Arbiter arbiter;
+    arbiter.add(1, cap(.1), kSecond);
+    arbiter.add(2, cap(.6), kSecond);
+    ShareClaim many{.launched_ns = 40 * kMs, .progress_ns = kSecond + 40 * kMs, .open_since_ns = kSecond};
+    many.blocked = 1;
+    many.streams = streams;
+    arbiter.observe(1, {.blocked = 1}, {}, kSecond);
+    arbiter.decide(kSecond);
+    EXPECT_TRUE(arbiter.grant(1).admitted);
+    arbiter.observe(1, many, {}, kSecond + kMs);
+    arbiter.observe(2, {.blocked = 1}, {}, kSecond + kMs);
+    const std::uint64_t look = arbiter.decide(kSecond + kMs);
+    EXPECT_FALSE(arbiter.grant(1).admitted || arbiter.grant(2).admitted);
+    return look - kSecond - kMs;
+  };
+  EXPECT_GE(next_look(1), 20 * kMs) << "it was told when it is through";
+  EXPECT_LE(next_look(64), kMs);
+}
+
 TEST(Trap, no_pause_is_waited_for_that_is_longer_than_the_launch_it_would_spare) {
   const Outcome outcome =
       run({{weight(.7), sync_each(5 * kMs, 5 * kMs), 1, 0}, {weight(.2), batch(5 * kMs, 5 * kMs), 1, 0}});

@@ -91,7 +91,10 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
       state.alone.until_ns = now + ahead;
     }
     state.alone.decided = true;
-    const std::uint64_t look = pending ? (ahead < 100'000 ? 200'000 : ahead + 100'000) : kLongestWaitNs;
+    // Work of several streams may be over as much sooner as there are of them.
+    const std::uint32_t streams = pending ? state.timeline.active_streams() : 0;
+    const std::uint64_t left = streams > 1 ? ahead / streams : ahead;
+    const std::uint64_t look = pending ? (left < 100'000 ? 200'000 : left + 100'000) : kLongestWaitNs;
     return {false, (attempt.gate & contract::kGateKnown) == 0, look < kLongestWaitNs ? look : kLongestWaitNs};
   }
   if (!state.alone.decided || state.alone.until_ns != kAdmitted) state.alone = {now + kSettleInNs, kAdmitted, true};
