@@ -179,10 +179,14 @@ Tenant* Desk::tenant_for(ConnectionId connection, const system::Peer& peer, cons
     refuse(connection, {ErrorCode::kNotFound, message});
     return nullptr;
   }
-  if (!is_stranger(peer) || peer.uid == tenant->record.user) return tenant;
-  refuse(connection, {ErrorCode::kPermission,
-                      "the slice `" + tenant->record.name + "` belongs to another user; ask them, or root"});
-  return nullptr;
+  return is_for(connection, peer, *tenant) ? tenant : nullptr;
+}
+
+bool Desk::is_for(ConnectionId connection, const system::Peer& peer, const Tenant& tenant) {
+  if (!is_stranger(peer) || peer.uid == tenant.record.user) return true;
+  refuse(connection,
+         {ErrorCode::kPermission, "the slice `" + tenant.record.name + "` belongs to another user; ask them, or root"});
+  return false;
 }
 
 void Desk::started(ConnectionId connection, const system::Peer& peer, const Json& request) {
@@ -332,10 +336,12 @@ void Desk::kill(ConnectionId connection, const system::Peer& peer, const Json& r
 }
 
 // By its id: of the name there may be the next one already. Of one that nobody knows any more it is true.
-void Desk::await_end(ConnectionId connection, const system::Peer&, const Json& request) {
+void Desk::await_end(ConnectionId connection, const system::Peer& peer, const Json& request) {
   const std::string& id = request["id"].as_string();
   if (id.empty()) return refuse(connection, {ErrorCode::kUsage, "the `id` of a slice is missing"});
-  ends_.ask(connection, id, request["wait_ms"].as_uint());
+  if (const Tenant* tenant = parts_.tenants.find_by_id(id); tenant && !is_for(connection, peer, *tenant)) return;
+  if (!ends_.ask(connection, id, request["wait_ms"].as_uint()))
+    refuse(connection, {ErrorCode::kUsage, "this connection waits for the end of a slice already"});
 }
 
 void Desk::logs(ConnectionId connection, const system::Peer& peer, const Json& request) {

@@ -82,6 +82,8 @@ class Desk {
   void hold(ConnectionId, const system::Peer&, const base::Json&, std::uint64_t patience_ns);
   void refuse(ConnectionId connection, const base::Error& error, const std::vector<std::string>& reasons = {});
   Tenant* tenant_for(ConnectionId connection, const system::Peer& peer, const base::Json& request, const char* key);
+  // False: it is another user's, and that is answered.
+  bool is_for(ConnectionId connection, const system::Peer& peer, const Tenant& tenant);
 
   Parts parts_;
   Server* server_ = nullptr;

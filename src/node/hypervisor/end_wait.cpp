@@ -26,9 +26,12 @@ base::Json who_lives(const Tenant& tenant) {
 
 }  // namespace
 
-void EndWait::ask(ConnectionId connection, const std::string& id, std::uint64_t wait_ms) {
+bool EndWait::ask(ConnectionId connection, const std::string& id, std::uint64_t wait_ms) {
+  const auto waits = [&](const Asked& asked) { return asked.connection == connection; };
+  if (std::any_of(asked_.begin(), asked_.end(), waits)) return false;
   asked_.push_back({connection, id, system::monotonic_ns() + std::min(wait_ms, kMostWaitMs) * 1'000'000});
   look_in(0);
+  return true;
 }
 
 void EndWait::closed(ConnectionId connection) {

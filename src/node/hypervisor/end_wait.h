@@ -26,7 +26,8 @@ class EndWait {
   EndWait(const EndWait&) = delete;
   EndWait& operator=(const EndWait&) = delete;
 
-  void ask(ConnectionId connection, const std::string& id, std::uint64_t wait_ms);
+  // False: this connection waits already, and for one slice at a time.
+  bool ask(ConnectionId connection, const std::string& id, std::uint64_t wait_ms);
   void closed(ConnectionId connection);
   void look_soon() { look_in(0); }  // some slice is over
 

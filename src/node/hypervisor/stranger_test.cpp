@@ -45,6 +45,29 @@ TEST(Hypervisor, lets_no_stranger_start_a_slice_with_a_process_that_is_not_the_c
   EXPECT_TRUE(system::process_stat(victim) && !system::process_stat(victim)->dead());
 }
 
+TEST(Hypervisor, tells_no_stranger_who_lives_in_the_slice_of_another) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  TestDaemon daemon;
+  ASSERT_TRUE(daemon.start());
+  const auto ask = [](system::LineConnection& connection, const std::string& line) {
+    static_cast<void>(connection.send(line, 1000));
+    return base::Json::parse(connection.receive(5000).value()).value();
+  };
+  system::LineConnection own(*system::connect_unix(daemon.state() + "/hypervisor.sock"));
+  const base::Json mine = ask(own, R"({"op":"run","vram":"1Gi","name":"mine"})");
+  ASSERT_TRUE(mine["ok"].as_bool()) << mine.dump();
+  const std::string question = R"({"op":"await_end","wait_ms":0,"id":")" + mine["id"].as_string() + "\"}";
+  EXPECT_EQ(as_a_stranger(daemon, kNobody,
+                          [&](const std::string& socket) {
+                            system::LineConnection connection(*system::connect_unix(socket));
+                            const base::Json said = ask(connection, question);
+                            return said["ok"].as_bool() ? 1 : said.has("pids") ? 2 : 0;
+                          }),
+            0);
+  const base::Json said = ask(own, question);
+  EXPECT_TRUE(said["ok"].as_bool() && !said["over"].as_bool(true)) << said.dump();
+}
+
 // Who connects may end, and leave its connection and its number to others.
 class BorrowedConnection : public ::testing::Test {
  protected:
