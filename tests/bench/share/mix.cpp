@@ -52,7 +52,7 @@ Part weighted(std::string program, double request, double target, unsigned proce
 }
 
 std::vector<Mix> caps() {
-  const Bar longer{kCapsBar.mean, 5}, streams{3, 7};
+  const Bar longer{kCapsBar.mean, 5};
   std::vector<Mix> mixes = {
       {"training 10/90", {capped("training", 10), capped("training", 90)}},
       {"training 30/70", {capped("training", 30), capped("training", 70)}},
@@ -75,7 +75,7 @@ std::vector<Mix> caps() {
       {"sync 60, training 40", {waiting("sync", 60), capped("training", 40)}, longer, "sync above 50"},
       {"4 processes 30 against 1", {capped("training", 30, 4), capped("training", 70)}},
       unequal_fives(),
-      {"4 streams 30, training 70", {capped("streams4", 30), capped("training", 70)}, streams, "four streams"},
+      {"4 streams 30, training 70", {capped("streams4", 30), capped("training", 70)}},
   };
   mixes.push_back(two_gpus());
   return mixes;
