@@ -268,9 +268,7 @@ void Meter::measure_shares(std::uint64_t now_ns) {
       const Device* device = devices_.find(tenant->record.devices[row].uuid);
       if (!device) continue;
       TenantUsage& usage = tenant->usage[row];
-      // Not what is charged in advance: a launch of a third of a second would be all of that when it is let in.
-      const ShareUsage account = share_.usage(tenant->share_id, device->ordinal);
-      usage.lately.add(std::min(now_ns, account.placed_until_ns), account.placed_ns);
+      usage.lately.add(now_ns, share_.usage(tenant->share_id, device->ordinal));
       usage.used_share = usage.lately.share() * 10000;
       // One that has the card to itself without a limit is not gated, and counts nothing.
       if ((tenant->pages.grant().devices[row].flags.load(std::memory_order_relaxed) & contract::kComputeUnlimited) != 0)

@@ -18,10 +18,10 @@
 #include "node/hypervisor/process_table.h"
 #include "node/hypervisor/server.h"
 #include "node/hypervisor/share_loop.h"
-#include "node/hypervisor/share_window.h"
 #include "node/hypervisor/slice_guard.h"
 #include "node/hypervisor/tenant_pages.h"
 #include "node/hypervisor/tenant_record.h"
+#include "node/hypervisor/used_share.h"
 #include "system/fd.h"
 
 namespace tensor_fusion::node::hypervisor {
@@ -57,7 +57,7 @@ struct TenantUsage {
   Turn turn;
   double utilisation_percent = 0;  // NVML
   double used_share = 0;           // basis points of the device's time lately
-  ShareWindow lately;
+  UsedShare lately;
   bool bypass_reported = false;
 };
 
