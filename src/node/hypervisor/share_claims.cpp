@@ -20,7 +20,8 @@ std::uint64_t grown(std::uint64_t& last, std::uint64_t now, std::uint64_t most) 
 
 void ShareClaims::markers(const contract::ClaimProcessDevice& row, Slot& slot,
                           std::vector<pool::ShareStretch>& stretches) {
-  const std::uint64_t completed = row.completed_ns.load(kRelaxed);
+  // Before the markers: what is completed meanwhile is told by those that are read next.
+  const std::uint64_t completed = row.completed_ns.load(std::memory_order_acquire);
   const std::uint64_t written = row.marker_count.load(std::memory_order_acquire);
   const bool some_lost = written > slot.markers && written - slot.markers > contract::kMarkers;
   if (written < slot.markers || some_lost) {
