@@ -112,7 +112,11 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
                 })))
     return refuse(connection, {ErrorCode::kUsage, "this connection has asked for a slice that has not started yet"});
   request->wait_ms = std::min(request->wait_ms, kMostWaitMs);
-  Waiting waiting{connection, peer, *std::move(request), 0, 0, false, false, {}, 0, 0, 0, false};
+  Waiting waiting{.connection = connection,
+                  .peer = peer,
+                  .request = *std::move(request),
+                  .asked_ns = system::monotonic_ns(),
+                  .told = {}};
   const bool known = parts_.devices.known();
   const bool at_once = waiting.request.wait_ms == 0 && known;
   waiting.rereads = at_once && is_crowded();
@@ -124,7 +128,6 @@ void RunQueue::run(ConnectionId connection, const system::Peer& peer, const Json
                                                                                        : rereads ? kRereadNs
                                                                                                  : 0)
                                                                                     : kInventoryNs);
-  waiting.deadline_ns = system::monotonic_ns() + wait_ns;
   waiting_.push_back(std::move(waiting));
   const auto place = std::prev(waiting_.end());
   place->timer = parts_.loop.after(wait_ns, [this, connection] { answer(connection); });
@@ -159,8 +162,10 @@ bool RunQueue::is_crowded() const {
 }
 
 void RunQueue::retry() {
+  const bool ends =
+      std::ranges::any_of(waiting_, [](const Waiting& w) { return w.ends; }) && parts_.tenants.is_any_ending();
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    const bool ended = at->ends && !(at->ends = parts_.tenants.is_any_ending());
+    const bool ended = std::exchange(at->ends, at->ends && ends) && !ends;
     if (try_run(*at, may_be_last(*at))) {
       forget(*at);
       at = waiting_.erase(at);
@@ -187,10 +192,10 @@ void RunQueue::forget(const Waiting& waiting) {
   parts_.loop.cancel(waiting.tell_timer);
 }
 
-// The first at once. What has changed after that is told when it has lasted, and ever more rarely: short slices of
-// others come and go.
+// The first at once, or soon where a slice seems to be over: somebody may hide in it and keep it. What has changed
+// after that is told when it has lasted, and ever more rarely: short slices of others come and go.
 void RunQueue::tell(Waiting& waiting, std::string why) {
-  if (!waiting.request.tells || waiting.ends) return;
+  if (!waiting.request.tells || (waiting.ends && system::monotonic_ns() < waiting.asked_ns + kLastsNs)) return;
   if (why == waiting.told) {
     parts_.loop.cancel(std::exchange(waiting.tell_timer, 0));
     return;

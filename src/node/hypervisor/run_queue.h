@@ -56,7 +56,7 @@ class RunQueue {
     ConnectionId connection;
     system::Peer peer;
     RunRequest request;
-    std::uint64_t deadline_ns;
+    std::uint64_t asked_ns;
     system::Loop::TimerId timer = 0;
     bool rereads = false;       // the account is read anew before it is refused
     bool ends = false;          // a slice is about to be over: what it had may serve
