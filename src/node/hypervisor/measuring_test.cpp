@@ -127,6 +127,35 @@ TEST(Hypervisor, reads_for_a_tenant_that_asks_without_end_a_few_times_at_once_an
   EXPECT_LE(row.reading_begun.load() - before, 20 + took_ms / 20);
 }
 
+// A program that launches without waiting and then does something else leaves such a claim behind, too.
+TEST(Hypervisor, shows_no_use_of_a_slice_that_says_for_ever_that_its_work_is_not_yet_told) {
+  TestDaemon daemon(1);
+  ASSERT_TRUE(daemon.start());
+  Slice slice(daemon, request("a"));
+  TestProcess process(slice.reply.slice_directory, 0);
+  ASSERT_TRUE(slice.start(process.pid()));
+  ASSERT_TRUE(eventually([&] { return daemon.tenant("a")["processes"].size() == 1; }));
+  auto& claim = slice.claimed().processes[process.slot()].devices[0];
+  const auto used = [&] { return daemon.tenant("a")["devices"].at(0)["used_share"].as_int(); };
+  ASSERT_TRUE(eventually([&] {
+    constexpr std::uint64_t kWorkNs = 2'000'000;
+    const std::uint64_t now = system::monotonic_ns(), count = claim.marker_count.load();
+    contract::Marker& marker = claim.markers[count % contract::kMarkers];
+    marker.start_ns = now - kWorkNs;
+    marker.end_ns = now;
+    marker.estimated_ns = kWorkNs;
+    claim.launched_ns.fetch_add(kWorkNs);
+    claim.completed_ns.fetch_add(kWorkNs);
+    claim.progress_ns = now;
+    claim.marker_count = count + 1;
+    slice.ring();
+    return used() > 0;
+  }));
+  claim.open_since_ns = system::monotonic_ns();
+  slice.ring();
+  EXPECT_TRUE(eventually([&] { return used() == 0; })) << used();
+}
+
 // A tenant may run what it likes; it is held to what that holds all the same.
 TEST(Hypervisor, counts_a_shared_server_in_a_slice_as_the_slices) {
   TestDaemon daemon(1);
