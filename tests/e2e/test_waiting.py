@@ -76,7 +76,7 @@ def test_who_waits_is_not_told_what_has_changed_for_a_moment_only_and_reads_all_
     assert waiting.said() == "started"
 
 
-def test_who_waits_is_told_for_what_although_a_slice_seems_to_be_over_in_which_somebody_hides(machine):
+def test_a_slice_that_seems_to_be_over_and_in_which_somebody_hides_keeps_nobody_from_an_answer(machine):
     machine.hypervisor()
     hides = "setsid unshare -Urm --root=/usr /bin/sleep 600 >/dev/null & echo $!"
     first = machine.start(*machine.program("run", "--compute", "80%", "--gpu", "0", "--name", "first", "--", "sh", "-c", hides))
@@ -84,6 +84,8 @@ def test_who_waits_is_told_for_what_although_a_slice_seems_to_be_over_in_which_s
     until("only that one is left", lambda: [s["state"] for s in slices(machine)] in (["detached"], []))
     if not slices(machine):
         pytest.skip("nobody can hide so here")
+    refused = machine.program("run", "--compute", "50%", "--gpu", "0", "--", "true")[1:]
+    until("it is refused at once", lambda: "has not answered" not in machine.cli(*refused, code=110)[1])
     waiting = machine.start(*machine.program("run", "--wait", "--compute", "50%", "--gpu", "0", "--", "sh", "-c", "echo '\"started\"'"))
     machine.until_logged("held by first (80%)")
     os.kill(pid, signal.SIGKILL)

@@ -49,6 +49,7 @@ void EndWatch::look() {
                                             if (so_far.in_view(tenant->record, process.mount_namespace) != InView::kYes)
                                               return false;
                                             tenant->member = process;
+                                            tenant->hidden_since_ns = 0;
                                             return true;
                                           });
                                           return open.empty();
@@ -58,7 +59,7 @@ void EndWatch::look() {
   std::map<std::string, Unseen> unseen;
   std::swap(unseen, unseen_);
   std::vector<std::string> over;
-  for (const Tenant* tenant : open) {
+  for (Tenant* tenant : open) {
     const std::string& id = tenant->record.id;
     if (const auto before = unseen.find(id); before != unseen.end()) unseen_.insert(*before);
     if (is_over(*tenant, table, begin_ns))
@@ -70,12 +71,14 @@ void EndWatch::look() {
     if (Tenant* tenant = hooks_.find(id)) hooks_.over(*tenant);
 }
 
-bool EndWatch::is_over(const Tenant& tenant, const ProcessTable& table, std::uint64_t begin_ns) {
+bool EndWatch::is_over(Tenant& tenant, const ProcessTable& table, std::uint64_t begin_ns) {
   const std::string& id = tenant.record.id;
   if (!table.shows_nobody_of(tenant.record)) {
+    if (tenant.hidden_since_ns == 0) tenant.hidden_since_ns = begin_ns;
     unseen_.erase(id);
     return false;
   }
+  tenant.hidden_since_ns = 0;
   const auto [at, is_first] = unseen_.try_emplace(id, Unseen{begin_ns, 0});
   at->second.lists += table.lists();
   const bool long_enough = system::monotonic_ns() - at->second.since_ns >= kWithoutAnybodyNs;

@@ -39,7 +39,7 @@ class EndWatch {
     unsigned lists = 0;
   };
   void look();
-  bool is_over(const Tenant& tenant, const ProcessTable& table, std::uint64_t begin_ns);
+  bool is_over(Tenant& tenant, const ProcessTable& table, std::uint64_t begin_ns);
 
   system::Loop& loop_;
   Hooks hooks_;

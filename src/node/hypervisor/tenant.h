@@ -73,6 +73,7 @@ struct Tenant {
   int early_signal = 0;                  // of a kill that came before the first process was known
   std::optional<uid_t> early_signal_by;  // ... where it came of a stranger
   std::optional<SeenProcess> member;     // somebody who lived there when it was looked at last
+  std::uint64_t hidden_since_ns = 0;     // since when no look could tell whether somebody does; 0: the last one could
   bool removed = false;
   system::Fd view;                    // keeps its mount namespace, and so the number to this slice
   std::unique_ptr<SliceGuard> guard;  // of the view, where it has one

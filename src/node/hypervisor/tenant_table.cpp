@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::uint64_t kUnstartedForNs = 30'000'000'000;
 constexpr std::uint64_t kMayMoveForNs = 10'000'000'000;
+constexpr std::uint64_t kHidesNs = 1'000'000'000;  // who cannot be told from nobody for so long goes on like that
 constexpr std::size_t kTamperingsKept = 8;
 
 // Of the program that was run, which need not be the last.
@@ -274,7 +275,7 @@ bool TenantTable::is_ending(Tenant& tenant) {
     if (!process.dead && process.host_pid != 0 && !has_ended(process.pidfd)) return false;
   if (EndWatch::lives(tenant.member)) return false;
   if (tenant.may_be_over() && tenant.record.mount_namespace != 0) ends_.ask(tenant);
-  return true;
+  return tenant.hidden_since_ns == 0 || system::monotonic_ns() - tenant.hidden_since_ns < kHidesNs;
 }
 
 bool TenantTable::is_any_ending() {

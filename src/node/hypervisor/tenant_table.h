@@ -47,7 +47,8 @@ class TenantTable {
     return kills_.signal(tenant, number, user);
   }
   void look_for_end(Tenant& tenant) { end_if_over(tenant); }  // it may be gone afterwards
-  // Whether all that are known of it have ended, and it is only not yet taken away; then that is looked at now.
+  // Whether all that are known of it have ended, and it is only not yet taken away; then that is looked at now. Not
+  // where somebody may hide in it, who keeps it for as long as he likes.
   bool is_ending(Tenant& tenant);
   bool is_any_ending();
   void lease_lost(ConnectionId connection);
