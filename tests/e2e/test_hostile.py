@@ -115,8 +115,12 @@ def test_programs_that_end_before_their_kernels_do_have_no_more_of_the_card_than
     until("they have begun", lambda: used()[2] > 0)
     begun = used()[0]
     until("three seconds of the card's time", lambda: used()[0] > begun + 3_000_000_000)
-    before = used()
-    until("eight more", lambda: used()[0] > before[0] + 8_000_000_000)
-    passed, neighbours, short = (after - earlier for after, earlier in zip(used(), before))
-    assert short < 0.25 * passed, f"{short} of {passed}"
-    assert neighbours > 0.4 * passed, f"{neighbours} of {passed}"
+
+    def the_neighbour_had_its_part():
+        """In eight seconds; where the host has no processor for it, in some later ones."""
+        before = used()
+        until("eight more", lambda: used()[0] > before[0] + 8_000_000_000)
+        passed, neighbours, short = (after - earlier for after, earlier in zip(used(), before))
+        assert short < 0.25 * passed, f"{short} of {passed}"
+        return neighbours > 0.4 * passed
+    until("the neighbour had its part", the_neighbour_had_its_part)
