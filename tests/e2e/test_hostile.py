@@ -96,6 +96,35 @@ def test_slices_of_one_card_are_never_shown_with_more_than_that_has_together(mac
         assert sum(shown.values()) <= 100.001, shown
 
 
+@pytest.mark.parametrize("ns, what", [(2_000_000, "functions"), (1_000_000, "streams"), (1_000_000, 200)])
+def test_what_is_made_anew_for_each_launch_and_many_streams_have_their_part_and_leave_others_theirs(machine, ns, what):
+    """A new function had twice its part, charged by a first guess each time; many streams were charged as if one ran
+    after the other, and their neighbour waited for that, before an idle card."""
+    machine.hypervisor()
+    neighbour = machine.tenant(["occupy:1000000", "busy"], "--gpu", "0", "--vram", "1Gi", "--compute", "60%", "--name", "neighbour")
+    of_neighbour = neighbour.said()["pid"]
+    for _ in ("occupy", "busy"):
+        assert neighbour.said()["result"] == "CUDA_SUCCESS"
+    machine.start(*machine.program("run", "--gpu", "0", "--vram", "2Gi", "--compute", "10%", "--name", "anew", "--",
+                                   BUILD / "programs/always_anew", ns, what))
+
+    def used():
+        card = account(machine)[0]
+        by = {p["pid"]: p["service_ns"] for p in card["processes"]}
+        own = by.pop(of_neighbour, 0)
+        return card["clock_ns"], own, sum(by.values())
+    until("it has begun", lambda: used()[2] > 0)
+
+    def both_had_their_part():
+        """In six seconds; where the host has no processor for one of them, in some later ones."""
+        before = used()
+        until("six more", lambda: used()[0] > before[0] + 6_000_000_000)
+        passed, own, anew = (after - earlier for after, earlier in zip(used(), before))
+        assert anew < 0.17 * passed, f"{anew} of {passed}"
+        return own > 0.5 * passed and anew > 0.05 * passed
+    until("both had their part", both_had_their_part)
+
+
 @pytest.mark.parametrize("machine", ["1xtiny"], indirect=True)
 @pytest.mark.parametrize("loops, end", [(1, "exit"), (1, "kill"), (8, "exit")])
 def test_programs_that_end_before_their_kernels_do_have_no_more_of_the_card_than_their_part(machine, loops, end):
