@@ -10,9 +10,6 @@
 using namespace tensor_fusion::programs;
 
 int main(int count, char** words) {
-  constexpr const char* kBusy =
-      ".version 7.0\n.target sm_70\n.address_size 64\n"
-      ".visible .entry tensor_fusion_busy(.param .u64 ns) { ret; }\n";
   if (count != 3) return 2;
   std::uint64_t ns = std::strtoull(words[1], nullptr, 10);
   void* arguments[] = {&ns};
@@ -22,7 +19,7 @@ int main(int count, char** words) {
   CUmodule module = nullptr;
   CUfunction busy = nullptr;
   const auto load = [&] {
-    return d.cuModuleLoadData(&module, kBusy) == CUDA_SUCCESS &&
+    return d.cuModuleLoadData(&module, kKernels) == CUDA_SUCCESS &&
            d.cuModuleGetFunction(&busy, module, "tensor_fusion_busy") == CUDA_SUCCESS;
   };
   const auto launch = [&](CUstream stream) {

@@ -12,9 +12,6 @@
 using namespace tensor_fusion::programs;
 
 int main(int count, char** words) {
-  constexpr const char* kBusy =
-      ".version 7.0\n.target sm_70\n.address_size 64\n"
-      ".visible .entry tensor_fusion_busy(.param .u64 ns) { ret; }\n";
   if (count != 4) return 2;
   std::uint64_t ns = std::strtoull(words[1], nullptr, 10);
   void* arguments[] = {&ns};
@@ -23,7 +20,7 @@ int main(int count, char** words) {
   CUmodule module = nullptr;
   CUfunction busy = nullptr;
   if (d.library == nullptr || d.cuInit(0) != CUDA_SUCCESS || d.cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-      d.cuCtxSetCurrent(context) != CUDA_SUCCESS || d.cuModuleLoadData(&module, kBusy) != CUDA_SUCCESS ||
+      d.cuCtxSetCurrent(context) != CUDA_SUCCESS || d.cuModuleLoadData(&module, kKernels) != CUDA_SUCCESS ||
       d.cuModuleGetFunction(&busy, module, "tensor_fusion_busy") != CUDA_SUCCESS ||
       d.cuLaunchKernel(busy, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr) != CUDA_SUCCESS)
     return 1;
