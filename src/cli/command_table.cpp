@@ -157,8 +157,10 @@ constexpr std::array kCommands{
     Command{
         "kill", "NAME… [OPTION…]", "send a signal to all processes of a slice",
         "After a signal that is to end them (`TERM`, `KILL`, `INT`, `QUIT`) it waits up to two seconds until they have "
-        "ended, and until the slice's name, memory and compute are free again. When some still run it names them and "
-        "ends with 1: they may be busy with their end, or not end by themselves.",
+        "ended, and then until the slice's name, memory and compute are free again, which is soon and takes ten "
+        "seconds "
+        "at most. When some still run it names them and ends with 1: they may be busy with their end, or not end by "
+        "themselves.",
         kKillOptions, kNoExamples, 1, ~0u, false, Offer::kSlices},
     Command{"logs", "NAME [OPTION…]", "show the output of a slice started with `run --detach`", "", kLogsOptions,
             kNoExamples, 1, 1, false, Offer::kSlices},
