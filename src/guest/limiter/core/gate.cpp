@@ -186,7 +186,7 @@ Token slow(Device& device, CUstream stream, Duration& duration, bool own, bool w
   } else {
     granted = estimated;
     duration.launched.fetch_add(1, kRelaxed);
-    state.bucket.charge(scaled(device, estimated));
+    state.bucket.charge(scaled_for_bucket(device, estimated));
     device.mine->launched_ns.fetch_add(estimated, kRelaxed);
     device.mine->launches.fetch_add(1, kRelaxed);
     if (record != nullptr) {
@@ -382,6 +382,7 @@ void forked() {
     state.gap_ns = state.unknown_ns = 0;
     state.waiting = 0;
     state.told = 0;
+    state.dark = Darkness{};
   }
   g_durations.clear();
   g_families.clear();

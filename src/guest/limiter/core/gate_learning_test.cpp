@@ -9,6 +9,7 @@
 
 #include "guest/limiter/core/durations.h"
 #include "guest/limiter/core/gate_fixture.h"
+#include "guest/limiter/core/state.h"
 #include "guest/limiter/core/timeline.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -142,6 +143,21 @@ TEST_F(Gate, sends_one_launch_of_an_unknown_function_at_a_time) {
   EXPECT_EQ(claimed().held_launches.load(), 1u);
   EXPECT_GE(since_ms(from), 190.0) << "the second waits for the first measurement";
   sync();
+}
+
+// Found by an attacker: the kernel that ran late waited for this launch (an event, a word of memory, a callback of the
+// host), and the program hung.
+TEST_F(Gate, goes_on_after_a_while_where_what_runs_late_may_wait_for_the_launch) {
+  teach(0xf0, 100'000);
+  const auto blocked = reinterpret_cast<CUstream>(0x9000), other = reinterpret_cast<CUstream>(0x9100);
+  launch(0xf0, 60'000 * kMs, blocked);
+  gate::before_sync(device_, blocked, false, false);
+  const std::uint64_t from = os::monotonic_ns();
+  while (os::monotonic_ns() < from + 2 * gate::State::kOverdueNs) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) launch(0xf0, 100'000, other);
+  const double took = since_ms(from);
+  EXPECT_GE(took, 1'900) << "it is not passed by at once";
+  EXPECT_LT(took, 20'000);
 }
 
 TEST_F(Gate, waits_for_the_first_measurement_of_a_launch_however_long_it_takes) {

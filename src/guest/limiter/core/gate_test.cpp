@@ -14,6 +14,7 @@
 
 #include "guest/limiter/core/durations.h"
 #include "guest/limiter/core/gate_fixture.h"
+#include "guest/limiter/core/state.h"
 #include "guest/limiter/core/timeline.h"
 
 namespace tensor_fusion::guest::limiter {
@@ -126,6 +127,14 @@ TEST_F(Gate, rings_before_markers_are_written_over_that_the_hypervisor_may_not_h
     sync();
   }
   EXPECT_GE(bell.rings(), 1);
+}
+
+// With streams that overlapped when the hypervisor was last there, a slice of 10 % had 32 % without it.
+TEST_F(Gate, charges_the_fallback_share_no_less_because_work_overlapped_before) {
+  granted().estimate_scale = (1 << 16) * 3 / 10;
+  EXPECT_EQ(gate::scaled_for_bucket(device_, 1'000'000), 900'000u);
+  granted().estimate_scale = (1 << 16) * 3 / 2;
+  EXPECT_EQ(gate::scaled_for_bucket(device_, 1'000'000), 1'500'000u);
 }
 
 TEST_F(Gate, refills_at_the_fallback_share_when_the_heartbeat_is_old_and_does_not_hang) {

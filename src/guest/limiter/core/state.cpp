@@ -14,6 +14,11 @@ std::uint64_t scaled(const Device& of, std::uint64_t estimated) {
   return scale == 0 ? estimated : (estimated * scale) >> 16;
 }
 
+std::uint64_t scaled_for_bucket(const Device& of, std::uint64_t estimated) {
+  const std::uint64_t least = estimated - estimated / 10, by_scale = scaled(of, estimated);
+  return by_scale > least ? by_scale : least;
+}
+
 void State::expect(const Device& of, std::uint64_t now) {
   if (timeline.idle() && pending_ns < kMostLeaseNs * Leases::kStreams) {
     // Only leases are open: nothing is known to run.
@@ -98,7 +103,7 @@ void State::fold(const Device& of, Lease& lease) {
     const bool lost = lease.record != nullptr && lease.record->generation != lease.generation;
     if (!lost && lease.record != nullptr && lease.record->leases > 0) --lease.record->leases;
     if (lease.launches > 0) {
-      bucket.charge(scaled(of, used));
+      bucket.charge(scaled_for_bucket(of, used));
       of.mine->launched_ns.fetch_add(used, kRelaxed);
       of.mine->launches.fetch_add(lease.launches, kRelaxed);
       if (lost) {

@@ -19,8 +19,29 @@ namespace tensor_fusion::guest::limiter::gate {
 
 inline constexpr std::uint64_t kMostLeaseNs = 500'000;  // device time one thread may launch between two looks
 
+// How long launches have been held for what nobody can see the end of. What they are held for may be waiting for one of
+// them (an event, a word of memory, a callback of the host): after a while they pass, a few each second.
+class Darkness {
+ public:
+  static constexpr std::uint64_t kPatienceNs = 2'000'000'000;
+  static constexpr std::uint64_t kBetweenNs = 100'000'000;
+
+  void lift() { since_ns_ = 0; }  // there is nothing of the kind
+  bool holds(std::uint64_t now) {
+    if (since_ns_ == 0) since_ns_ = now;
+    if (now < since_ns_ + kPatienceNs || now < passed_ns_ + kBetweenNs) return true;
+    passed_ns_ = now;
+    return false;
+  }
+
+ private:
+  std::uint64_t since_ns_ = 0, passed_ns_ = 0;
+};
+
 // By how the estimates of this device have been off of late.
 std::uint64_t scaled(const Device& of, std::uint64_t estimated);
+// ... where nobody is there to correct it: what overlapped then need not do so now.
+std::uint64_t scaled_for_bucket(const Device& of, std::uint64_t estimated);
 
 struct State {
   Mutex mutex;
@@ -40,7 +61,8 @@ struct State {
   std::uint64_t gap_ns = 0;
   std::uint64_t unknown_ns = 0;  // what a launch of something new took of late: quick to grow, slow to shrink
   std::uint32_t waiting = 0;     // threads at the gate
-  std::uint64_t told = 0;        // markers, when the hypervisor was last known to look
+  Darkness dark;
+  std::uint64_t told = 0;  // markers, when the hypervisor was last known to look
 
   void poll(const Device& of, std::uint64_t now);  // reads the markers that have passed
   void absorb(const Device& of, const Settled& settled, std::uint64_t now);

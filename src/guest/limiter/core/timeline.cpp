@@ -7,7 +7,6 @@
 namespace tensor_fusion::guest::limiter {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kLegacy = 1, kPerThread = 2;
 constexpr std::uint64_t kGone = 3;  // no handle of any stream: it has been destroyed, and its work goes on
 

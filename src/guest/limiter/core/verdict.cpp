@@ -41,6 +41,12 @@ bool in_the_dark(const State& state, const Duration& duration, const Attempt& at
   return state.timeline.any_pending() || now < began + kUnknownWaitNs;
 }
 
+bool held_in_the_dark(State& state, const Duration& duration, const Attempt& attempt) {
+  if (in_the_dark(state, duration, attempt)) return state.dark.holds(attempt.now_ns);
+  state.dark.lift();
+  return false;
+}
+
 std::uint64_t look_again_in(std::uint64_t began, std::uint64_t now) {
   const std::uint64_t waited = (now - began) / 8;
   return waited < 20'000 ? 0 : waited < 500'000 ? waited : 500'000;
@@ -75,7 +81,7 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
   const std::uint64_t ahead = state.progress_ns > now ? state.progress_ns - now : 0;
   if (away(device, now)) {
     state.alone.decided = false;
-    if (in_the_dark(state, duration, attempt)) return {false, false, look_again_in(began, now)};
+    if (held_in_the_dark(state, duration, attempt)) return {false, false, look_again_in(began, now)};
     const std::uint64_t wait = state.bucket.wait_ns(device, now, state.sharers.count(device, now));
     if (wait == 0) return pass_in_turn(state, device, duration, attempt, ahead);
     return {false, false, wait < kLongestWaitNs ? wait : kLongestWaitNs};
@@ -98,7 +104,7 @@ Verdict judge(State& state, const Device& device, const StreamRecord* record, co
     return {false, (attempt.gate & contract::kGateKnown) == 0, look < kLongestWaitNs ? look : kLongestWaitNs};
   }
   if (!state.alone.decided || state.alone.until_ns != kAdmitted) state.alone = {now + kSettleInNs, kAdmitted, true};
-  if (in_the_dark(state, duration, attempt)) return {false, false, look_again_in(began, now)};
+  if (held_in_the_dark(state, duration, attempt)) return {false, false, look_again_in(began, now)};
   // One at a time until the first has told what it costs; if a marker is to tell, it is waited for.
   const std::uint64_t unknown_wait = pending ? kUnknownPendingNs : kUnknownWaitNs;
   if (!duration.known() && duration.launched.load(kRelaxed) > 0 && now < began + unknown_wait &&
