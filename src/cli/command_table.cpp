@@ -158,9 +158,8 @@ constexpr std::array kCommands{
         "kill", "NAME… [OPTION…]", "send a signal to all processes of a slice",
         "After a signal that is to end them (`TERM`, `KILL`, `INT`, `QUIT`) it waits up to two seconds until they have "
         "ended, and then until the slice's name, memory and compute are free again, which is soon and takes ten "
-        "seconds "
-        "at most. When some still run it names them and ends with 1: they may be busy with their end, or not end by "
-        "themselves.",
+        "seconds at most. When some still run it names them and ends with 1: they may be busy with their end, or not "
+        "end by themselves.",
         kKillOptions, kNoExamples, 1, ~0u, false, Offer::kSlices},
     Command{"logs", "NAME [OPTION…]", "show the output of a slice started with `run --detach`", "", kLogsOptions,
             kNoExamples, 1, 1, false, Offer::kSlices},
@@ -176,9 +175,8 @@ constexpr std::array kCommands{
         "this machine, directly and by `tensor-fusion run`; it takes a minute, in which nothing else should use the "
         "card. The others measure one part closer, on simulated cards that they bring: `limiter`, `share`, `memory`, "
         "`start` and `hypervisor`. Each says what it found and ends with 1 where it missed what was promised. In "
-        "`card` a "
-        "line is what was measured and its unit, the figure, and what was promised; of calls there are three figures: "
-        "without a slice, in one without limits, and in one of 50 % compute.",
+        "`card` a line is what was measured and its unit, the figure, and what was promised; of calls there are three "
+        "figures: without a slice, in one without limits, and in one of 50 % compute.",
         kBenchOptions, kNoExamples, 0, ~0u, false, Offer::kWords, "card limiter share memory start hypervisor"},
     Command{"hypervisor", "[OPTION…]", "run the daemon that owns the limits of this machine",
             "`run` starts one when it is needed; a systemd unit can own it instead. Where there is no GPU yet, or no "

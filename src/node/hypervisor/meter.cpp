@@ -23,6 +23,9 @@ constexpr std::uint64_t kUseWindowNs = 1'000'000'000;  // the driver's word on u
 constexpr std::uint64_t kBetweenSharesNs = 250'000'000;
 constexpr std::uint64_t kCloselyNs = 200'000'000;  // its samples are a sixth of a second
 
+// By the driver, in basis points.
+double seen_share(const TenantUsage& usage) { return std::min(usage.utilisation_percent, 100.0) * 100; }
+
 pid_t pid_of(const ProcessInformation& process) {
   pid_t pid = 0;
   std::from_chars(process.processId, process.processId + ::strnlen(process.processId, sizeof process.processId), pid);
@@ -270,15 +273,15 @@ void Meter::measure_shares(std::uint64_t now_ns) {
       TenantUsage& usage = tenant->usage[row];
       usage.lately.add(now_ns, share_.usage(tenant->share_id, device->ordinal));
       usage.used_share = usage.lately.share() * 10000;
-      // One that has the card to itself without a limit is not gated, and counts nothing.
-      if ((tenant->pages.grant().devices[row].flags.load(std::memory_order_relaxed) & contract::kComputeUnlimited) != 0)
-        usage.used_share = std::max(usage.used_share, std::min(usage.utilisation_percent, 100.0) * 100);
-      // A process with a stream in capture measures nothing while that lasts: what it launches on others is shown by
-      // the driver's word.
+      // The driver's word is the least where there is no other: one that has the card to itself without a limit is not
+      // gated, and counts nothing; a process with a stream in capture measures nothing of what it launches on others.
+      const bool gated =
+          (tenant->pages.grant().devices[row].flags.load(std::memory_order_relaxed) & contract::kComputeUnlimited) == 0;
       const std::pair key(tenant->record.id, static_cast<std::uint32_t>(row));
       const std::uint64_t launches = unmeasured[key] = unmeasured_launches(*tenant, key.second);
-      if (const auto before = unmeasured_.find(key); before != unmeasured_.end() && launches > before->second)
-        usage.used_share = std::max(usage.used_share, std::min(usage.utilisation_percent, 100.0) * 100);
+      const auto before = unmeasured_.find(key);
+      if (!gated || (before != unmeasured_.end() && launches > before->second))
+        usage.used_share = std::max(usage.used_share, seen_share(usage));
     }
   }
   unmeasured_ = std::move(unmeasured);
@@ -292,8 +295,7 @@ void Meter::show_possible_shares() {
       on_card[tenant->record.devices[row].uuid].push_back(&tenant->usage[row]);
   for (const auto& [uuid, usages] : on_card) {
     std::vector<ClaimedUse> claimed;
-    for (const TenantUsage* usage : usages)
-      claimed.push_back({usage->used_share, std::min(usage->utilisation_percent, 100.0) * 100});
+    for (const TenantUsage* usage : usages) claimed.push_back({usage->used_share, seen_share(*usage)});
     const std::vector<double> shown = possible_shares(claimed);
     for (std::size_t i = 0; i < usages.size(); ++i) usages[i]->used_share = shown[i];
   }

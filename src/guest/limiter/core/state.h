@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "guest/limiter/core/bucket.h"
+#include "guest/limiter/core/darkness.h"
 #include "guest/limiter/core/device.h"
 #include "guest/limiter/core/guess.h"
 #include "guest/limiter/core/lease.h"
@@ -18,25 +19,6 @@
 namespace tensor_fusion::guest::limiter::gate {
 
 inline constexpr std::uint64_t kMostLeaseNs = 500'000;  // device time one thread may launch between two looks
-
-// How long launches have been held for what nobody can see the end of. What they are held for may be waiting for one of
-// them (an event, a word of memory, a callback of the host): after a while they pass, a few each second.
-class Darkness {
- public:
-  static constexpr std::uint64_t kPatienceNs = 2'000'000'000;
-  static constexpr std::uint64_t kBetweenNs = 100'000'000;
-
-  void lift() { since_ns_ = 0; }  // there is nothing of the kind
-  bool holds(std::uint64_t now) {
-    if (since_ns_ == 0) since_ns_ = now;
-    if (now < since_ns_ + kPatienceNs || now < passed_ns_ + kBetweenNs) return true;
-    passed_ns_ = now;
-    return false;
-  }
-
- private:
-  std::uint64_t since_ns_ = 0, passed_ns_ = 0;
-};
 
 // By how the estimates of this device have been off of late.
 std::uint64_t scaled(const Device& of, std::uint64_t estimated);

@@ -35,6 +35,13 @@ Stretches::~Stretches() {
   for (std::size_t i = 0; i < count_; ++i) tell(places_[i], claim_);
 }
 
+ToldStretch Stretches::take_out(std::size_t place) {
+  const ToldStretch taken = places_[place];
+  --count_;
+  for (std::size_t k = place; k < count_; ++k) places_[k] = places_[k + 1];
+  return taken;
+}
+
 void Stretches::add(ToldStretch stretch) {
   if (stretch.end_ns == 0) {
     unplaced_ns_ += stretch.estimated_ns;
@@ -46,16 +53,10 @@ void Stretches::add(ToldStretch stretch) {
       ++i;
       continue;
     }
-    join(stretch, places_[i]);
-    --count_;
-    for (std::size_t k = i; k < count_; ++k) places_[k] = places_[k + 1];
+    join(stretch, take_out(i));
     i = 0;
   }
-  if (count_ == kPlaces) {
-    tell(places_[0], claim_);
-    --count_;
-    for (std::size_t k = 0; k < count_; ++k) places_[k] = places_[k + 1];
-  }
+  if (count_ == kPlaces) tell(take_out(0), claim_);
   std::size_t at = count_++;
   for (; at > 0 && places_[at - 1].start_ns > stretch.start_ns; --at) places_[at] = places_[at - 1];
   places_[at] = stretch;

@@ -32,6 +32,8 @@ class Stretches {
   contract::ClaimProcessDevice& claim() { return claim_; }
 
  private:
+  ToldStretch take_out(std::size_t place);
+
   contract::ClaimProcessDevice& claim_;
   ToldStretch places_[kPlaces];  // in order of time; no two overlap, but where they would be too long
   std::size_t count_ = 0;
